@@ -1,0 +1,1 @@
+"""The lookup: request -> embed -> nearest neighbour -> decision -> hit or miss."""

@@ -1,0 +1,180 @@
+"""From a request body to the lookup's `Request`, or to a `Bypass` that says why not.
+
+Three keys come out of a body. *identity* digests everything that shapes the answer; *partition*
+digests the same with the last user text cut out, so that a semantic hit can only ever reuse an
+answer given under the same model, system prompt, earlier turns, formats and parameters;
+*namespace* is the readable group whose cutoff is learned together.
+
+The identity is the whole body minus a deny-list. An allow-list would miss the next parameter a
+provider adds, and a key that misses a field serves wrong answers (LiteLLM #9844, autogen #7968).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from blake3 import blake3
+
+from recall_cli.types import Bypass, Json, Request
+
+DIGEST_BYTES = 16
+"""128 bits: no collision to fear by accident at any number of entries a cache can hold."""
+
+DENIED = frozenset(
+    {
+        # How the answer travels, not what it says.
+        "stream",
+        "stream_options",
+        "service_tier",
+        # Who asks and how it is billed or cached upstream.
+        "metadata",
+        "user",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "cache_control",
+        # `store: true` bypasses below; `false` is the default said aloud.
+        "store",
+    }
+)
+"""Top-level fields that do not shape the answer."""
+
+STATEFUL = ("previous_response_id", "conversation", "container", "background", "web_search_options")
+"""Fields whose meaning lives on the provider's side: the same body may get another answer."""
+
+TOOLS = ("tools", "functions", "mcp_servers")
+
+SYSTEM_ROLES = ("system", "developer")
+
+
+def text_request(text: str, namespace: str = "default", *, tenant: str = "") -> Request:
+    """Return the request of a bare prompt, for callers that have no API body."""
+    key = (namespace, tenant)
+    partition = _TEXT_PARTITIONS.get(key)
+    if partition is None:
+        partition = _TEXT_PARTITIONS[key] = _digest(orjson.dumps(["text", tenant, namespace]))
+    # surrogatepass: a lone surrogate is a legal str and must have a key of its own.
+    identity = blake3(partition + text.encode("utf-8", "surrogatepass")).digest(length=DIGEST_BYTES)
+    return Request(text, identity, partition, namespace)
+
+
+_TEXT_PARTITIONS: dict[tuple[str, str], bytes] = {}
+
+
+def parse_body(provider: str, body: Json, *, tenant: str = "") -> Request | Bypass:
+    """Return the request in an OpenAI chat-completions or Anthropic messages body.
+
+    :param provider: "openai" or "anthropic"; each has partitions of its own.
+    :param tenant: part of the partition; requests of two tenants never meet.
+    """
+    reason = _bypass_reason(body)
+    if reason:
+        return Bypass(reason)
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
+        return Bypass("no_messages")
+    if messages[-1].get("role") != "user":
+        # A tool result, or a prefilled assistant turn: there is no question to embed.
+        return Bypass("last_turn_not_user")
+    found = _last_user_text(messages[-1].get("content"))
+    if isinstance(found, Bypass):
+        return found
+    text, hollow = found
+    canonical = _canonical(body)
+    model = str(body.get("model", ""))
+    try:
+        identity = _digest(orjson.dumps([provider, tenant, canonical], option=orjson.OPT_SORT_KEYS))
+        canonical["messages"] = [*canonical["messages"][:-1], {**canonical["messages"][-1], "content": hollow}]
+        partition = _digest(orjson.dumps([provider, tenant, canonical], option=orjson.OPT_SORT_KEYS))
+        system = _digest(orjson.dumps(_system_prompt(body), option=orjson.OPT_SORT_KEYS)).hex()[:8]
+    except TypeError:
+        # A lone surrogate or an integer beyond 64 bits: no canonical form, so no key.
+        return Bypass("not_canonical_json")
+    return Request(
+        text,
+        identity,
+        partition,
+        f"{provider}/{model}/{system}",
+        provider=provider,
+        model=model,
+        sampled=_is_sampled(body),
+        # n answers to one prompt are n draws: replaying them for another wording is a stretch.
+        exact_only=body.get("n", 1) not in (1, None) or not text.strip(),
+    )
+
+
+def _digest(data: bytes) -> bytes:
+    return blake3(data).digest(length=DIGEST_BYTES)
+
+
+def _bypass_reason(body: Json) -> str:
+    if any(body.get(name) for name in TOOLS):
+        return "tools"
+    if any(body.get(name) for name in STATEFUL) or body.get("store") is True:
+        return "server_state"
+    modalities = body.get("modalities")
+    if isinstance(modalities, list) and modalities != ["text"]:
+        return "media"
+    return ""
+
+
+def _last_user_text(content: Any) -> tuple[str, Any] | Bypass:
+    """Return the text of a user turn and its content with that text cut out."""
+    if isinstance(content, str):
+        return content, ""
+    if not isinstance(content, list):
+        return Bypass("no_content")
+    texts: list[str] = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "tool_result":
+            return Bypass("tool_result")
+        if kind != "text" or not isinstance(part.get("text"), str):
+            # An image, a file, audio, or something newer: its bytes are part of the question.
+            return Bypass("media")
+        texts.append(part["text"])
+    return "\n".join(texts), ""
+
+
+def _canonical(body: Json) -> dict[str, Any]:
+    """Return the body as it is keyed: no denied fields, no cache markers, one form for numbers and text."""
+    kept = {k: _plain_number(v) for k, v in body.items() if k not in DENIED and v is not None}
+    kept["messages"] = [_plain_message(m) for m in body["messages"]]
+    if isinstance(body.get("system"), list):
+        kept["system"] = _plain_content(body["system"])
+    return kept
+
+
+def _plain_number(value: Any) -> Any:
+    # 0 and 0.0 are one temperature, and clients of two languages send both.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _plain_message(message: Json) -> dict[str, Any]:
+    return {**message, "content": _plain_content(message.get("content"))}
+
+
+def _plain_content(content: Any) -> Any:
+    """Return content without cache markers; a lone text block becomes its text, as both APIs read it."""
+    if not isinstance(content, list):
+        return content
+    # Only the markers on the blocks themselves: deeper ones are somebody's data (headroom #3345).
+    blocks = [{k: v for k, v in b.items() if k != "cache_control"} if isinstance(b, dict) else b for b in content]
+    if len(blocks) == 1 and blocks[0] == {"type": "text", "text": blocks[0].get("text")}:
+        return blocks[0]["text"]
+    return blocks
+
+
+def _system_prompt(body: Json) -> Any:
+    if "system" in body:
+        return _plain_content(body["system"])
+    return [_plain_content(m.get("content")) for m in body["messages"] if m.get("role") in SYSTEM_ROLES]
+
+
+def _is_sampled(body: Json) -> bool:
+    """True unless the caller pinned the draw: unset temperature is the APIs' 1.0, not 0."""
+    if body.get("seed") is not None:
+        return False
+    temperature = body.get("temperature")
+    return not (isinstance(temperature, (int, float)) and temperature == 0)

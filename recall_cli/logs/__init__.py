@@ -1,0 +1,1 @@
+"""Readers of request logs: one adapter a format, each yielding `LogRecord`s."""

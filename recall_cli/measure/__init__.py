@@ -1,0 +1,1 @@
+"""Measurements over the core: each returns a `Result` and prints nothing."""

@@ -1,0 +1,263 @@
+"""The nouns and the protocols. Everything else in recall is verbs over these.
+
+Imports nothing outside the standard library at run time, so that a reader, a type checker and
+`recall --help` can load it for free.
+
+Records built on the hot path (`Request`, `Decision`, `Lookup`, `Evidence`) are slotted but not
+frozen: freezing costs 2-4x to build, about a microsecond each. Everything else is frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vector = NDArray[np.float32]
+    """Shape (dim,) or (n, dim), float32, rows of unit length (or all zero: "no known token")."""
+    Ids = NDArray[np.int64]
+    """Shape (n,), int64: entry ids."""
+else:
+    Vector = Ids = Any
+
+Json = Mapping[str, Any]
+"""A decoded JSON object."""
+
+
+class Outcome(StrEnum):
+    """What the cache decided for one request."""
+
+    EXACT = "EXACT"
+    SEMANTIC = "SEMANTIC"
+    MISS = "MISS"
+    BYPASS = "BYPASS"
+    SHADOW = "SHADOW"
+
+
+@dataclass(slots=True)
+class Request:
+    """What the lookup needs of one request; `core.request` makes it from a body or a plain text."""
+
+    text: str
+    """The last user turn: the only part that is embedded."""
+    identity: bytes
+    """Digest (16 bytes) of everything that shapes the answer: the exact key."""
+    partition: bytes
+    """Digest (16 bytes) of identity without the last user text, plus tenant: a hard wall."""
+    namespace: str
+    """The coarser group whose cutoff is learned together."""
+    provider: str = "text"
+    model: str = ""
+    sampled: bool = False
+    """True when the model would not repeat itself: temperature unset (the API's 1.0) or above 0."""
+    exact_only: bool = False
+    """True when only a byte-equal request may hit (images in the last turn, no text, ...)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bypass:
+    """A request that the cache must neither answer nor store, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one call. `input` always includes the cached and cache-writing tokens."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cache_write_1h: int = 0
+    """The part of `cache_write` that was written with the one-hour lifetime."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One stored answer: the provider's canonical non-stream body, as bytes."""
+
+    body: bytes
+    model: str = ""
+    usage: Usage = Usage()
+    created: float = 0.0
+    """Seconds since the epoch at which the answer was made."""
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What a policy sees of a candidate. Similarity is cosine: 1 is identical, 0 unrelated."""
+
+    similarity: float
+
+
+@dataclass(slots=True)
+class Decision:
+    """One record of what was decided: logged, counted and returned in headers."""
+
+    outcome: Outcome
+    similarity: float | None = None
+    cutoff: float | None = None
+    entry: int | None = None
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Lookup:
+    """The answer of `Cache.get`. On a miss `vector` goes back to `put`: never embed twice."""
+
+    decision: Decision
+    completion: Completion | None = None
+    vector: Vector | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a store keeps of one cached answer, without its body and its vector."""
+
+    id: int
+    identity: bytes
+    partition: bytes
+    namespace: str
+    created: float
+    expires: float | None
+    used: float
+    """Seconds since the epoch of the last hit that was persisted; recency for eviction."""
+    size: int
+    """Bytes of body and text: what the byte cap counts."""
+    has_vector: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """One call read from a user's log. Adapters in `logs/` fill in what their format carries."""
+
+    source: str
+    """File and line, as `name:line`."""
+    provider: str
+    model: str
+    request: Json
+    """The request body, as the provider's API takes it."""
+    answer: str | None
+    """The response as text (None: the log has no response body)."""
+    usage: Usage | None
+    start: float | None
+    """Seconds since the epoch."""
+    end: float | None = None
+    status: int | None = None
+    finish: str = ""
+    """The provider's finish or stop reason, "" when not logged."""
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """A typed warning: a stable code, what was seen, and what the user can do."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+@dataclass(slots=True)
+class Result:
+    """What every measurement returns; `measure.result` turns it into the stable JSON document."""
+
+    command: str
+    params: dict[str, Any]
+    environment: dict[str, Any]
+    started_at: str
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+    warnings: list[Warn] = field(default_factory=list)
+
+
+class Embedder(Protocol):
+    """Text to unit vectors. A text without a known token gives the zero vector."""
+
+    name: str
+    dim: int
+    fingerprint: str
+    """Hex digest of everything that determines the vectors: equal means interchangeable."""
+
+    def embed(self, text: str) -> Vector:
+        """Return the vector of one text, shape (dim,)."""
+
+    def embed_many(self, texts: Sequence[str]) -> Vector:
+        """Return one row a text, shape (len(texts), dim); equal to `embed` row by row."""
+
+
+class Index(Protocol):
+    """Nearest neighbours by cosine similarity over unit vectors; ids are the caller's."""
+
+    def __len__(self) -> int:
+        """Return the number of ids that can be found."""
+
+    def add(self, ids: Ids, vectors: Vector) -> None:
+        """Add rows, shape (n,) and (n, dim). Raises ValueError on NaN, wrong shape or a known id."""
+
+    def remove(self, ids: Iterable[int]) -> None:
+        """Forget ids; unknown ones are ignored."""
+
+    def search(self, vector: Vector, k: int = 1) -> tuple[Ids, Vector]:
+        """Return up to k (ids, similarities), best first; fewer when the index holds fewer."""
+
+
+class Policy(Protocol):
+    """Serve or not, given the evidence; learns from labels."""
+
+    name: str
+
+    def decide(self, namespace: str, evidence: Evidence) -> tuple[bool, float]:
+        """Return (serve?, the cutoff that applied)."""
+
+    def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
+        """Learn that this candidate's answer was, or was not, right."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what `load` needs to go on later, JSON-ready."""
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state."""
+
+
+class Store(Protocol):
+    """Where entries live. A write is acknowledged when `append` returns."""
+
+    def append(
+        self, request: Request, completion: Completion, vector: Vector | None, *, created: float, expires: float | None
+    ) -> Entry:
+        """Keep one entry and return it with its new id (ids only ever grow)."""
+
+    def get(self, id: int) -> Completion | None:
+        """Return the completion of an entry, or None when it is gone."""
+
+    def text(self, id: int) -> str | None:
+        """Return the prompt text of an entry, or None when it is gone."""
+
+    def delete(self, ids: Sequence[int]) -> None:
+        """Forget entries; unknown ids are ignored."""
+
+    def touch(self, used: Mapping[int, float]) -> None:
+        """Persist the time of last use, id by id."""
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield every entry, oldest id first."""
+
+    def vectors(self) -> tuple[Ids, Vector]:
+        """Return all ids that have a vector and their vectors, in the order of the ids."""
+
+    def close(self) -> None:
+        """Release the store; a second call does nothing."""
+
+
+class Progress(Protocol):
+    """How a measurement reports where it is; the command line draws it, tests ignore it."""
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        """Say that `done` of `total` steps are done and which comes next."""
