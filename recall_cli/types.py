@@ -153,6 +153,10 @@ class LogRecord:
     finish: str = ""
     """The provider's finish or stop reason, "" when not logged."""
     tenant: str = ""
+    flaw: str = ""
+    """Why this answer could not be stored ("error", "truncated", "tool_calls", ...), "" when it could."""
+    tier: str = ""
+    """The service tier the provider billed ("flex", "priority", ...), "" when not logged."""
 
 
 @dataclass(frozen=True, slots=True)

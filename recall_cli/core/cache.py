@@ -1,0 +1,260 @@
+"""The cache: exact identity -> embed -> nearest neighbour in the partition -> serve or not.
+
+`Cache.get` is the hot path; `Cache.exact` and `Cache.match` are its two halves, public so that
+`recall bench` can time them apart. A miss hands back the vector and `put` takes it: a text is
+embedded once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+import numpy as np
+
+from recall_cli.core.index import ExactIndex
+from recall_cli.core.store import MemoryStore, entry_size
+from recall_cli.errors import StoreError, UsageError
+from recall_cli.types import (
+    Completion,
+    Decision,
+    Embedder,
+    Entry,
+    Evidence,
+    Index,
+    Lookup,
+    Outcome,
+    Policy,
+    Request,
+    Store,
+    Vector,
+)
+
+ROUNDING = 1e-6
+"""float32 dot products of equal unit vectors miss 1 by up to this much; they count as 1, so that
+tau = 1 serves what is identical."""
+
+TOUCH_BATCH = 1_000
+"""Hits whose time of use is held back before it is persisted: one transaction instead of a thousand."""
+
+
+class Cache:
+    """Answers prompts from stored completions. Safe to call from several threads.
+
+    :param make_index: called with the embedder's dim for each new partition.
+    :param ttl: seconds an entry lives from `put`; None keeps it until it is evicted. A hit does not
+        renew it, so a wrong answer cannot live for ever by being served.
+    :param max_entries: evict the least recently used entry beyond this many.
+    :param max_bytes: the same by bytes of bodies, prompts and vectors.
+    """
+
+    def __init__(
+        self,
+        *,
+        embedder: Embedder,
+        policy: Policy,
+        store: Store | None = None,
+        make_index: Callable[[int], Index] = ExactIndex,
+        ttl: float | None = None,
+        max_entries: int | None = None,
+        max_bytes: int | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        for name, value in (("ttl", ttl), ("max_entries", max_entries), ("max_bytes", max_bytes)):
+            if value is not None and not value > 0:
+                raise UsageError(f"{name} must be above 0, not {value}", hint=f"leave {name} out for no limit")
+        self.embedder = embedder
+        self.policy = policy
+        self.store: Store = store if store is not None else MemoryStore(embedder.dim)
+        self.ttl = ttl
+        self.max_entries = max_entries
+        self.max_bytes = max_bytes
+        self._make_index = make_index
+        self._clock = clock
+        self._lock = threading.RLock()
+        # Ordered by use, oldest first: the next to be evicted.
+        self._slots: OrderedDict[int, Entry] = OrderedDict()
+        self._by_identity: dict[bytes, int] = {}
+        self._indexes: dict[bytes, Index] = {}
+        self._expiries: list[tuple[float, int]] = []
+        self._used: dict[int, float] = {}
+        self._bytes = 0
+        self._rehydrate()
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all retained bodies, prompts and vectors."""
+        return self._bytes
+
+    def get(self, request: Request) -> Lookup:
+        """Return the stored answer of an equal or close enough request, or a miss with its vector."""
+        found = self.exact(request)
+        if found is not None:
+            return found
+        if request.exact_only:
+            return Lookup(Decision(Outcome.MISS, reason="exact_only"))
+        return self.match(request, self.embedder.embed(request.text))
+
+    def exact(self, request: Request) -> Lookup | None:
+        """Return the hit on the request's identity, or None."""
+        id = self._by_identity.get(request.identity)
+        if id is None:
+            return None
+        with self._lock:
+            completion = self._use(id)
+        if completion is None:
+            return None
+        return Lookup(Decision(Outcome.EXACT, 1.0, None, id), completion)
+
+    def match(self, request: Request, vector: Vector) -> Lookup:
+        """Search the request's partition for the vector and decide: a semantic hit, or a miss."""
+        # The first element is almost never 0, and testing it costs a twentieth of any().
+        if not vector[0] and not vector.any():
+            return Lookup(Decision(Outcome.MISS, reason="no_known_token"), vector=vector)
+        with self._lock:
+            while True:
+                index = self._indexes.get(request.partition)
+                if index is None:
+                    return Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
+                ids, similarities = index.search(vector, 1)
+                id, similarity = int(ids[0]), float(similarities[0])
+                if similarity > 1.0 - ROUNDING:
+                    similarity = 1.0
+                serve, cutoff = self.policy.decide(request.namespace, Evidence(similarity))
+                if not serve:
+                    reason = "below_cutoff"
+                    return Lookup(Decision(Outcome.MISS, similarity, cutoff, id, reason), vector=vector)
+                completion = self._use(id)
+                if completion is not None:
+                    return Lookup(Decision(Outcome.SEMANTIC, similarity, cutoff, id), completion, vector)
+                # The nearest one had expired and is gone now: the next nearest may still serve.
+
+    def put(
+        self, request: Request, completion: Completion, vector: Vector | None = None, *, ttl: float | None = None
+    ) -> int | None:
+        """Store an answer and return its entry id; None when it alone exceeds `max_bytes`.
+
+        :param vector: the one `get` returned with the miss; without it the text is embedded here.
+        :param ttl: seconds this entry lives, instead of the cache's.
+        """
+        if request.exact_only:
+            vector = None
+        elif vector is None:
+            vector = self.embedder.embed(request.text)
+        if vector is not None and not vector.any():
+            vector = None
+        if self.max_bytes is not None and entry_size(request, completion, vector) > self.max_bytes:
+            return None
+        now = self._clock()
+        lifetime = self.ttl if ttl is None else ttl
+        expires = None if lifetime is None else now + lifetime
+        with self._lock:
+            old = self._by_identity.get(request.identity)
+            if old is not None:
+                self._drop([old])
+            entry = self.store.append(request, completion, vector, created=now, expires=expires)
+            self._keep(entry)
+            if vector is not None:
+                ids = np.array([entry.id], dtype=np.int64)
+                self._index_of(entry.partition).add(ids, vector[np.newaxis, :])
+            self._shrink(now)
+        return entry.id
+
+    def delete(self, ids: list[int]) -> int:
+        """Forget entries by id; return how many there were."""
+        with self._lock:
+            return self._drop([id for id in ids if id in self._slots])
+
+    def flush(self) -> None:
+        """Persist what is held back (times of use)."""
+        with self._lock:
+            used, self._used = self._used, {}
+            if used:
+                self.store.touch(used)
+
+    def close(self) -> None:
+        """Flush and release the store."""
+        self.flush()
+        self.store.close()
+
+    def _use(self, id: int) -> Completion | None:
+        """Mark an entry used and return its answer; drop it and return None when it is stale."""
+        entry = self._slots.get(id)
+        if entry is None:
+            return None
+        now = self._clock()
+        completion = None if entry.expires is not None and entry.expires <= now else self.store.get(id)
+        if completion is None:
+            self._drop([id])
+            return None
+        self._slots.move_to_end(id)
+        self._used[id] = now
+        if len(self._used) >= TOUCH_BATCH:
+            self.flush()
+        return completion
+
+    def _keep(self, entry: Entry) -> None:
+        self._slots[entry.id] = entry
+        self._by_identity[entry.identity] = entry.id
+        self._bytes += entry.size
+        if entry.expires is not None:
+            heapq.heappush(self._expiries, (entry.expires, entry.id))
+
+    def _drop(self, ids: list[int]) -> int:
+        for id in ids:
+            entry = self._slots.pop(id)
+            self._by_identity.pop(entry.identity, None)
+            self._used.pop(id, None)
+            self._bytes -= entry.size
+            index = self._indexes.get(entry.partition)
+            if entry.has_vector and index is not None:
+                index.remove([id])
+                if not len(index):
+                    # A partition may be one user's one question: its empty index must not stay.
+                    del self._indexes[entry.partition]
+        if ids:
+            self.store.delete(ids)
+        return len(ids)
+
+    def _shrink(self, now: float) -> None:
+        """Drop what has expired, then the least recently used until the caps hold."""
+        while self._expiries and self._expiries[0][0] <= now:
+            _, id = heapq.heappop(self._expiries)
+            if id in self._slots:
+                self._drop([id])
+        while (self.max_entries is not None and len(self._slots) > self.max_entries) or (
+            self.max_bytes is not None and self._bytes > self.max_bytes
+        ):
+            self._drop([next(iter(self._slots))])
+
+    def _index_of(self, partition: bytes) -> Index:
+        index = self._indexes.get(partition)
+        if index is None:
+            index = self._indexes[partition] = self._make_index(self.embedder.dim)
+        return index
+
+    def _rehydrate(self) -> None:
+        """Rebuild the maps and the indexes from the store."""
+        for entry in sorted(self.store.entries(), key=lambda e: (e.used, e.id)):
+            self._keep(entry)
+        ids, vectors = self.store.vectors()
+        partitions: dict[bytes, list[int]] = {}
+        for row, id in enumerate(ids):
+            entry_of = self._slots.get(int(id))
+            if entry_of is not None:
+                partitions.setdefault(entry_of.partition, []).append(row)
+        try:
+            for partition, rows in partitions.items():
+                self._index_of(partition).add(ids[rows], vectors[rows])
+        except ValueError as error:
+            raise StoreError(
+                f"the store holds a vector that cannot be used: {error}",
+                hint="embed its prompts again: recall cache reembed STORE --embedder NAME",
+            ) from error
+        self._shrink(self._clock())

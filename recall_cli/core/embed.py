@@ -1,0 +1,113 @@
+"""Embedders by name: `hash-v1`, `static` (bundled, the default) and `model2vec:PATH-OR-NAME`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from blake3 import blake3
+
+from recall_cli.core.table import TableEmbedder
+from recall_cli.errors import EmbedderError
+from recall_cli.types import Embedder, Vector
+
+DEFAULT_EMBEDDER = "static"
+NAMES = ("hash-v1", "static", "model2vec:PATH-OR-NAME")
+
+
+def make_embedder(name: str, *, tokens: str = "auto") -> Embedder:
+    """Return the embedder of that name. Raises EmbedderError when there is none or it does not load.
+
+    :param tokens: the way to the token ids, see `core.tokens`; "auto" is the fastest there is.
+    """
+    kind, _, rest = name.partition(":")
+    if name == "hash-v1":
+        return HashEmbedder()
+    if name == "static":
+        return _bundled(tokens)
+    if kind == "model2vec" and rest:
+        return _model2vec(name, rest, tokens)
+    raise EmbedderError(f"there is no embedder named {name!r}", hint=f"choose one of {', '.join(NAMES)}")
+
+
+class HashEmbedder:
+    """A deterministic stub: blake3 bytes as a vector. Equal text matches; meaning does not exist.
+
+    Useful to test plumbing and as the floor in every table: what it "hits" is exact repetition.
+    """
+
+    name = "hash-v1"
+    dim = 256
+    fingerprint = blake3(b"recall hash-v1: blake3 XOF, 256 bytes, minus 127.5, unit norm").hexdigest()
+
+    def embed(self, text: str) -> Vector:
+        """Return the vector of one text, shape (256,)."""
+        raw = blake3(text.encode("utf-8", "surrogatepass")).digest(length=self.dim)
+        vector: Vector = np.frombuffer(raw, dtype=np.uint8) - np.float32(127.5)
+        vector /= np.sqrt(vector.dot(vector))
+        return vector
+
+    def embed_many(self, texts: Sequence[str]) -> Vector:
+        """Return one row a text, shape (len(texts), 256)."""
+        if not texts:
+            return np.empty((0, self.dim), dtype=np.float32)
+        return np.stack([self.embed(text) for text in texts])
+
+
+def bundled_folder() -> Path:
+    """Return the folder of the bundled model's files."""
+    return Path(str(files("recall_cli"))) / "model"
+
+
+def _bundled(tokens: str) -> TableEmbedder:
+    """Load the bundled table without importing model2vec, which costs more than everything else."""
+    from safetensors.numpy import load_file
+    from tokenizers import Tokenizer
+
+    folder = bundled_folder()
+    try:
+        config = orjson.loads((folder / "config.json").read_bytes())
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        table = load_file(folder / "model.safetensors")["embeddings"]
+    except Exception as error:
+        raise EmbedderError(
+            f"the bundled model does not load: {error}", hint="reinstall recall-cli: its model folder is incomplete"
+        ) from error
+    return TableEmbedder("static", tokenizer, table, max_length=config.get("max_length", 512), tokens=tokens)
+
+
+def _model2vec(name: str, source: str, tokens: str) -> TableEmbedder:
+    is_folder = Path(source).is_dir()
+    if not is_folder and (source.startswith((".", "/", "~")) or source.count("/") > 1):
+        raise EmbedderError(
+            f"there is no model2vec folder at {source}", hint="name a folder that holds config.json and the weights"
+        )
+    try:
+        model = load_static_model(source)
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        if is_folder:
+            hint = "the folder must hold config.json, tokenizer.json and model.safetensors as model2vec saves them"
+        else:
+            hint = "a name needs a network that reaches the model hub; without one, name a folder: model2vec:PATH"
+        raise EmbedderError(f"the model {source} does not load: {reason[0]}", hint=hint) from error
+    table = model.embedding.astype(np.float32)
+    if model.token_mapping is not None:
+        table = table[model.token_mapping]
+    if model.weights is not None:
+        table = table * model.weights.astype(np.float32)[:, np.newaxis]
+    return TableEmbedder(name, model.tokenizer, table, max_length=model.max_length, tokens=tokens)
+
+
+def load_static_model(source: str | Path) -> Any:
+    """Return model2vec's own `StaticModel` of a folder or hub name: the reference we are held to."""
+    # The hub client draws progress bars and retries for minutes without a network; neither helps here.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    from model2vec import StaticModel
+
+    return StaticModel.from_pretrained(source)

@@ -1,0 +1,89 @@
+"""Where entries live in one process: a dictionary, for measurements and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from recall_cli.types import Completion, Entry, Ids, Request, Vector
+
+
+def entry_size(request: Request, completion: Completion, vector: Vector | None) -> int:
+    """Return the bytes an entry counts for: body, prompt text and vector."""
+    return (
+        len(completion.body)
+        + len(request.text.encode("utf-8", "surrogatepass"))
+        + (0 if vector is None else vector.nbytes)
+    )
+
+
+class MemoryStore:
+    """Entries in a dictionary; gone with the process."""
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+        self._entries: dict[int, Entry] = {}
+        self._completions: dict[int, Completion] = {}
+        self._texts: dict[int, str] = {}
+        self._vectors: dict[int, Vector] = {}
+        self._next = 1
+
+    def append(
+        self, request: Request, completion: Completion, vector: Vector | None, *, created: float, expires: float | None
+    ) -> Entry:
+        """Keep one entry and return it with its new id."""
+        entry = Entry(
+            id=self._next,
+            identity=request.identity,
+            partition=request.partition,
+            namespace=request.namespace,
+            created=created,
+            expires=expires,
+            used=created,
+            size=entry_size(request, completion, vector),
+            has_vector=vector is not None,
+        )
+        self._next += 1
+        self._entries[entry.id] = entry
+        self._completions[entry.id] = completion
+        self._texts[entry.id] = request.text
+        if vector is not None:
+            self._vectors[entry.id] = vector
+        return entry
+
+    def get(self, id: int) -> Completion | None:
+        """Return the completion of an entry, or None when it is gone."""
+        return self._completions.get(id)
+
+    def text(self, id: int) -> str | None:
+        """Return the prompt text of an entry, or None when it is gone."""
+        return self._texts.get(id)
+
+    def delete(self, ids: Sequence[int]) -> None:
+        """Forget entries; unknown ids are ignored."""
+        for id in ids:
+            for table in (self._entries, self._completions, self._texts, self._vectors):
+                table.pop(id, None)
+
+    def touch(self, used: Mapping[int, float]) -> None:
+        """Remember the time of last use, id by id."""
+        for id, when in used.items():
+            if id in self._entries:
+                self._entries[id] = replace(self._entries[id], used=when)
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield every entry, oldest id first."""
+        yield from list(self._entries.values())
+
+    def vectors(self) -> tuple[Ids, Vector]:
+        """Return all ids that have a vector and their vectors, in the order of the ids."""
+        ids = np.fromiter(self._vectors, dtype=np.int64, count=len(self._vectors))
+        rows: Vector = np.empty((len(ids), self.dim), dtype=np.float32)
+        for row, vector in enumerate(self._vectors.values()):
+            rows[row] = vector
+        return ids, rows
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
