@@ -73,7 +73,8 @@ def _bundled(tokens: str) -> TableEmbedder:
     try:
         config = orjson.loads((folder / "config.json").read_bytes())
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        table = load_file(folder / "model.safetensors")["embeddings"]
+        tensors = load_file(folder / "model.safetensors")
+        table = _fold(tensors["embeddings"], tensors.get("weights"))
     except Exception as error:
         raise EmbedderError(
             f"the bundled model does not load: {error}", hint="reinstall recall-cli: its model folder is incomplete"
@@ -96,18 +97,34 @@ def _model2vec(name: str, source: str, tokens: str) -> TableEmbedder:
         else:
             hint = "a name needs a network that reaches the model hub; without one, name a folder: model2vec:PATH"
         raise EmbedderError(f"the model {source} does not load: {reason[0]}", hint=hint) from error
-    table = model.embedding.astype(np.float32)
-    if model.token_mapping is not None:
-        table = table[model.token_mapping]
-    if model.weights is not None:
-        table = table * model.weights.astype(np.float32)[:, np.newaxis]
+    table = _fold(model.embedding, model.weights, model.token_mapping)
     return TableEmbedder(name, model.tokenizer, table, max_length=model.max_length, tokens=tokens)
 
 
-def load_static_model(source: str | Path) -> Any:
+def _fold(rows: Any, weights: Any, mapping: Any = None) -> Vector:
+    """Return one float32 row a token: model2vec's mapping and weights, which it applies text by text, folded in."""
+    table: Vector = rows.astype(np.float32)
+    if mapping is not None:
+        table = table[mapping]
+    if weights is not None:
+        table *= weights.astype(np.float32)[:, np.newaxis]
+    return table
+
+
+def reference_model() -> Any:
+    """Return model2vec's own `StaticModel` on the bundled table with its weights folded in: the rival to time.
+
+    With weights left apart, as in the folder, model2vec encodes a batch text by text: a slower rival.
+    """
+    model = load_static_model(bundled_folder())
+    table = _fold(model.embedding, model.weights, model.token_mapping)
+    return type(model)(vectors=table, tokenizer=model.tokenizer, normalize=model.normalize, max_length=model.max_length)
+
+
+def load_static_model(source: str | Path, quantize_to: str | None = None) -> Any:
     """Return model2vec's own `StaticModel` of a folder or hub name: the reference we are held to."""
     # The hub client draws progress bars and retries for minutes without a network; neither helps here.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from model2vec import StaticModel
 
-    return StaticModel.from_pretrained(source)
+    return StaticModel.from_pretrained(source, quantize_to=quantize_to)

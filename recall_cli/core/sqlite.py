@@ -10,7 +10,9 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
@@ -69,6 +71,7 @@ class SqliteStore:
                 self._create(embedder)
             check_schema(self._db, self.path)
             self._check_embedder(embedder)
+            self._db.execute("PRAGMA journal_mode = WAL")
         except sqlite3.Error as error:
             self._db.close()
             raise unreadable(self.path, error) from error
@@ -178,28 +181,6 @@ class SqliteStore:
             )
         return ids, np.frombuffer(flat, dtype=np.float32).reshape(len(rows), self.dim)
 
-    def replace_vectors(self, embedder: Embedder, *, batch: int = 1024) -> int:
-        """Embed every stored prompt again with another embedder; return how many vectors were made.
-
-        One transaction: a crash half way leaves the store as it was. Entries whose prompt was never
-        embedded (exact-only requests) stay without a vector.
-        """
-        made = 0
-        with self._lock, self._db:
-            self._db.execute("BEGIN IMMEDIATE")
-            ids = [row[0] for row in self._db.execute("SELECT id FROM entries WHERE has_vector ORDER BY id")]
-            self._db.execute("DELETE FROM vectors")
-            for start in range(0, len(ids), batch):
-                chunk = ids[start : start + batch]
-                texts = [self.text(id) or "" for id in chunk]
-                for id, vector in zip(chunk, embedder.embed_many(texts), strict=True):
-                    if vector.any():
-                        self._db.execute("INSERT INTO vectors VALUES (?, ?)", (id, vector.tobytes()))
-                        made += 1
-            self._write_embedder(embedder)
-        self.dim = embedder.dim
-        return made
-
     def close(self) -> None:
         """Release the file; a second call does nothing."""
         with self._lock:
@@ -221,13 +202,9 @@ class SqliteStore:
             if self._db.execute("PRAGMA user_version").fetchone()[0] == 0:
                 for statement in SCHEMA.split(";"):
                     self._db.execute(statement)
-                self._write_embedder(embedder)
+                _write_embedder(self._db, embedder)
                 self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-
-    def _write_embedder(self, embedder: Embedder) -> None:
-        facts = {"embedder": embedder.name, "fingerprint": embedder.fingerprint, "dim": str(embedder.dim)}
-        self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", facts.items())
 
     def _check_embedder(self, embedder: Embedder) -> None:
         meta = dict(self._db.execute("SELECT key, value FROM meta"))
@@ -241,11 +218,82 @@ class SqliteStore:
         )
 
 
+def read_facts(path: Path) -> tuple[dict[str, Any], list[tuple[str, int, int]]]:
+    """Return a store's totals and its (namespace, entries, bytes), largest first; no embedder is needed."""
+    with closing(_existing(path)) as db:
+        meta = dict(db.execute("SELECT key, value FROM meta"))
+        entries, partitions, size = db.execute(
+            "SELECT count(*), count(DISTINCT partition), coalesce(sum(size), 0) FROM entries"
+        ).fetchone()
+        facts = {
+            "embedder": meta.get("embedder", ""),
+            "fingerprint": meta.get("fingerprint", ""),
+            "dim": int(meta.get("dim", 0)),
+            "schema": SCHEMA_VERSION,
+            "entries": entries,
+            "vectors": db.execute("SELECT count(*) FROM vectors").fetchone()[0],
+            "partitions": partitions,
+            "bytes": size,
+            "file_bytes": path.stat().st_size,
+        }
+        namespaces = db.execute(
+            "SELECT namespace, count(*), sum(size) FROM entries GROUP BY namespace ORDER BY count(*) DESC, namespace"
+        ).fetchall()
+    return facts, namespaces
+
+
+def reembed(path: str | Path, embedder: Embedder, *, batch: int = 1024) -> int:
+    """Embed every stored prompt again with another embedder; return how many vectors were made.
+
+    One transaction: a crash half way leaves the store as it was. Entries whose prompt was never
+    embedded (exact-only requests) stay without a vector.
+    """
+    made = 0
+    with closing(_existing(Path(path))) as db, db:
+        db.execute("BEGIN IMMEDIATE")
+        ids = [row[0] for row in db.execute("SELECT id FROM entries WHERE has_vector ORDER BY id")]
+        db.execute("DELETE FROM vectors")
+        for start in range(0, len(ids), batch):
+            chunk = ids[start : start + batch]
+            texts = [
+                db.execute("SELECT text FROM bodies WHERE id = ?", (id,)).fetchone()[0].decode("utf-8", "surrogatepass")
+                for id in chunk
+            ]
+            for id, vector in zip(chunk, embedder.embed_many(texts), strict=True):
+                if vector.any():
+                    db.execute("INSERT INTO vectors VALUES (?, ?)", (id, vector.tobytes()))
+                    made += 1
+        _write_embedder(db, embedder)
+    return made
+
+
+def _existing(path: Path) -> sqlite3.Connection:
+    """Return a connection to a store that exists; looking must not make a file."""
+    if not path.is_file():
+        raise StoreError(f"there is no store at {path}", hint="name the SQLite file that --store was given")
+    db = connect(path)
+    try:
+        check_schema(db, path)
+    except sqlite3.Error as error:
+        db.close()
+        raise unreadable(path, error) from error
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _write_embedder(db: sqlite3.Connection, embedder: Embedder) -> None:
+    facts = {"embedder": embedder.name, "fingerprint": embedder.fingerprint, "dim": str(embedder.dim)}
+    db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", facts.items())
+
+
 def connect(path: Path) -> sqlite3.Connection:
     """Return a connection with recall's settings. Raises StoreError when the file cannot be opened."""
     try:
         db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None, check_same_thread=False)
-        db.execute("PRAGMA journal_mode = WAL")
+        # Reads the header, so that a file of another kind is refused here and left as it is.
+        db.execute("PRAGMA schema_version")
     except sqlite3.Error as error:
         raise unreadable(path, error) from error
     return db

@@ -62,6 +62,7 @@ class Tokens:
         self.max_length = max_length
         self.max_chars = _max_chars(tokenizer, max_length)
         self._known: dict[str, list[int]] = {}
+        self._clear_nanotoken: Callable[[], object] = lambda: None
         self.way = "plain"
         self.ids: Encode = self._plain
         ways: dict[str, Encode | None] = {}
@@ -81,7 +82,8 @@ class Tokens:
 
     def forget(self) -> None:
         """Empty the memory of words: the next text costs what it costs a new process."""
-        self._known.clear()
+        self._known = {}
+        self._clear_nanotoken()
 
     def _plain(self, text: str) -> Sequence[int]:
         # encode_batch_fast skips the offsets that `encode` computes: a fifth of its time.
@@ -131,10 +133,13 @@ class Tokens:
         try:
             # Its own default of a million words would grow for days in a server.
             set_cache_entries(WORDS_KEPT)
-            encode = WordPieceTokenizer.from_json(tokenizer.to_str()).encode
+            fast = WordPieceTokenizer.from_json(tokenizer.to_str())
         except Exception:
             # Not a word-piece tokenizer, or a nanotoken that changed: the other ways are always right.
             return None
+
+        encode = fast.encode
+        self._clear_nanotoken = fast.clear_cache
 
         def ids(text: str) -> Sequence[int]:
             try:

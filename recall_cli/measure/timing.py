@@ -55,19 +55,21 @@ class Arm:
         return taken
 
 
-def interleave(arms: Sequence[Arm], *, calls: int, warmup: int, seed: int, progress: Progress | None = None) -> None:
-    """Time `calls` calls of every arm, in rounds of `BLOCK`, in a new seeded order each round."""
+def interleave(
+    arms: Sequence[Arm], *, calls: int, warmup: int, seed: int, block: int = BLOCK, progress: Progress | None = None
+) -> None:
+    """Time `calls` calls of every arm, in rounds of `block`, in a new seeded order each round."""
     for arm in arms:
-        arm.block(warmup)
         # What the warm-up saw is not new any more; the timed calls go on from there.
-    rounds = math.ceil(calls / BLOCK)
+        arm.block(warmup)
+    rounds = math.ceil(calls / block)
     order = list(arms)
     shuffle = random.Random(seed).shuffle
     for done in range(rounds):
         if progress is not None:
             progress(done, rounds, "timing")
         shuffle(order)
-        size = min(BLOCK, calls - done * BLOCK)
+        size = min(block, calls - done * block)
         for arm in order:
             taken = arm.block(size)
             arm.samples += taken

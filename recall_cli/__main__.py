@@ -1,0 +1,5 @@
+"""`python -m recall_cli` is `recall`."""
+
+from recall_cli.cli.app import run
+
+run()

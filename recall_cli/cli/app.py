@@ -1,0 +1,88 @@
+"""The `recall` command: its sub-commands, settings, and how errors become exit codes.
+
+Nothing here imports numpy, polars or a model: each command imports what it needs inside its body,
+so that `recall --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from recall_cli import __version__
+from recall_cli.cli import bench, cache, model, savings
+from recall_cli.cli.render import note
+from recall_cli.cli.settings import load_settings
+from recall_cli.errors import RecallError
+
+app = typer.Typer(
+    name="recall",
+    help="Measure whether a semantic cache in front of your LLM traffic pays and whether it lies.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("bench")(bench.bench)
+app.command("savings")(savings.savings)
+app.add_typer(cache.app, name="cache")
+app.add_typer(model.app, name="model")
+
+_debug = False
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"recall {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main_options(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", envvar="RECALL_DEBUG", help="Show tracebacks.")] = False,
+) -> None:
+    """Measure whether a semantic cache in front of your LLM traffic pays and whether it lies."""
+    global _debug
+    _debug = debug
+    context.default_map = load_settings(context)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    global _debug
+    _debug = bool(os.environ.get("RECALL_DEBUG"))
+    try:
+        app(args=list(sys.argv[1:] if argv is None else argv), prog_name="recall")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except RecallError as error:
+        if _debug:
+            traceback.print_exc()
+        note(f"error: {error}", error.hint)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader (head, less) has what it wanted. Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if _debug:
+            traceback.print_exc()
+        note(
+            f"error: recall failed in a way it did not expect: {type(error).__name__}: {error}",
+            "run the same command as `recall --debug ...` and report what it prints",
+        )
+        return 1
+    return 0
+
+
+def run() -> None:
+    """Be the console script."""
+    sys.exit(main())

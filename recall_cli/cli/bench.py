@@ -1,0 +1,148 @@
+"""`recall bench`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from recall_cli.cli import options
+from recall_cli.cli.blocks import NONE, Bars, Block, Line, count, number, rate, table
+from recall_cli.cli.options import FormatName
+from recall_cli.cli.render import Output
+from recall_cli.types import Result
+
+TRAPS = (
+    "Look-alikes are traps set on purpose (another number, a negation, another city), more of them than traffic\n"
+    "holds: compare embedders and cutoffs by these rates, and measure your own traffic for a forecast."
+)
+
+
+def bench(
+    embedders: options.Embedders = None,
+    entries: options.Entries = "1000",
+    tau: options.Tau = 0.8,
+    lookups: Annotated[int, typer.Option(envvar="RECALL_LOOKUPS", help="Timed calls of each arm.")] = 2_000,
+    prompts: Annotated[
+        str | None,
+        typer.Option(
+            envvar="RECALL_PROMPTS", metavar="FILE|-", help="Your prompts: one a line, or JSONL. Default: recall's own."
+        ),
+    ] = None,
+    reference: Annotated[
+        bool,
+        typer.Option("--reference", envvar="RECALL_REFERENCE", help="Time model2vec's own encode in the same rounds."),
+    ] = False,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            envvar="RECALL_STORE", metavar="FILE", help="Keep the entries in this SQLite store instead of memory."
+        ),
+    ] = None,
+    seed: options.Seed = 0,
+    format: options.Format = FormatName.table,
+    json: options.Json = False,
+    out: options.Out = None,
+) -> None:
+    """Show where a lookup's time goes, and what a cache at this cutoff answers rightly and wrongly.
+
+    Example: recall bench --reference --entries 1000,10000 --out results/bench.json
+    """
+    with Output(format, json, out) as output:
+        from recall_cli.measure import bench as measure
+
+        plan = measure.Plan(
+            embedders=tuple(embedders or ()),
+            entries=tuple(options.numbers(entries)),
+            tau=tau,
+            lookups=lookups,
+            prompts=prompts,
+            reference=reference,
+            store=store,
+            seed=seed,
+        )
+        output.emit(measure.run(plan, progress=output.progress), view)
+
+
+def view(result: Result) -> Sequence[Block]:
+    """Return what people see of a bench: answers, times, shares, ratios."""
+    rows = [row for row in result.rows if "lookup_us" in row]
+    blocks: list[Block] = [_answers(rows, result.params["tau"]), _kinds(result)]
+    if any("lookalike" in case for case in result.summary["by_kind"].values()):
+        blocks.append(Line(TRAPS))
+    blocks += [_times(result.rows), _shares(rows)]
+    ratios = result.summary.get("ratios")
+    if ratios:
+        blocks.append(_ratios(ratios))
+    return blocks
+
+
+def _answers(rows: Sequence[dict[str, Any]], tau: float) -> Block:
+    return table(
+        f"What it answers at tau {tau:g}, with 95 % intervals",
+        ("embedder", "entries", "hit rate", "exact", "semantic", "wrong", "wrong, of semantic"),
+        [
+            (
+                row["embedder"],
+                count(row["entries"]),
+                rate(row["hit_rate"], row["hit_rate_interval"]),
+                count(row["exact_hits"]),
+                count(row["semantic_hits"]),
+                count(row["false_hits"]),
+                rate(row["false_hit_rate"], row["false_hit_interval"]),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _kinds(result: Result) -> Block:
+    cases: dict[str, dict[str, Any]] = result.summary["by_kind"]
+    kinds = list(dict.fromkeys(kind for case in cases.values() for kind in case if not kind.startswith("trap:")))
+    rows = []
+    for name, case in cases.items():
+        cells = [f"{case[kind]['served']}/{case[kind]['queries']}" if kind in case else NONE for kind in kinds]
+        rows.append((name, *cells))
+    return table("Served, by kind of query (only repeats and paraphrases should be)", ("cache", *kinds), rows)
+
+
+def _times(rows: Sequence[dict[str, Any]]) -> Block:
+    columns = ("embed", "search", "lookup", "lookup_first_seen", "exact")
+
+    def cell(row: dict[str, Any], name: str) -> str:
+        us = row.get(f"{name}_us")
+        return NONE if us is None else f"{number(us['p50'])} / {number(us['p99'])}"
+
+    return table(
+        "Microseconds, p50 / p99",
+        ("embedder", "entries", "embed", "search", "lookup", "new text", "exact hit", "prompts/s"),
+        [
+            (
+                row["embedder"],
+                count(row.get("entries")),
+                *(cell(row, name) for name in columns),
+                number(row["prompts_per_s"], 0),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _shares(rows: Sequence[dict[str, Any]]) -> Block:
+    parts = ("identity", "embed", "search", "rest")
+    bars = tuple(
+        (f"{row['embedder']}@{row['entries']}", tuple(float(row["share_us"][part]) for part in parts)) for row in rows
+    )
+    return Bars("Where a semantic lookup's p50 goes", parts, bars, "us")
+
+
+def _ratios(ratios: dict[str, dict[str, Any]]) -> Block:
+    return table(
+        "Against model2vec's own StaticModel.encode, same rounds (below 1 is faster; speed-up: above 1)",
+        ("arm", "ratio", "95 % interval"),
+        [
+            (name, f"{value['ratio']:.3f}", f"[{value['interval'][0]:.3f}, {value['interval'][1]:.3f}]")
+            for name, value in ratios.items()
+        ],
+    )

@@ -1,0 +1,277 @@
+"""`recall bench`: what a lookup costs, which half of it you pay for, and what it answers."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass, field
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+
+from recall_cli.core.cache import Cache
+from recall_cli.core.embed import bundled_folder, load_static_model, make_embedder
+from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
+from recall_cli.core.request import text_request
+from recall_cli.core.sqlite import SqliteStore
+from recall_cli.core.table import TableEmbedder
+from recall_cli.errors import GateFailed, UsageError
+from recall_cli.measure import check, workload
+from recall_cli.measure.bench_warnings import warnings
+from recall_cli.measure.result import new_result
+from recall_cli.measure.timing import Arm, interleave, microseconds, ratio, sketch, timer_floor_ns
+from recall_cli.types import Embedder, Progress, Result, Warn
+
+NAMESPACE = "recall-bench"
+"""Bench entries have a partition of their own, also in a store that holds others."""
+
+BATCH_PROMPTS = 2_000
+BATCH_ROUNDS = 9
+REFERENCE = "model2vec StaticModel.encode"
+
+MAX_DIFFERENCE = 1e-6
+"""How far our vectors may lie from model2vec's before the comparison of their times is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure; `embedders` empty means hash-v1 and static (with a store: static)."""
+
+    embedders: tuple[str, ...] = ()
+    entries: tuple[int, ...] = (1_000,)
+    tau: float = DEFAULT_TAU
+    lookups: int = 2_000
+    warmup: int = 200
+    prompts: str | None = None
+    reference: bool = False
+    store: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse combinations that cannot be measured."""
+        if self.lookups < 1 or self.warmup < 0:
+            raise UsageError(
+                "--lookups must be at least 1 and --warmup at least 0", hint="the defaults are 2000 and 200"
+            )
+        if self.store and (len(self.embedders) > 1 or len(self.entries) > 1):
+            raise UsageError(
+                "--store holds the vectors of one embedder and one size",
+                hint="give one --embedder and one --entries with --store",
+            )
+
+    def names(self) -> tuple[str, ...]:
+        """Return the embedders to measure, each once, in the order given."""
+        return tuple(dict.fromkeys(self.embedders)) or (("static",) if self.store else ("hash-v1", "static"))
+
+
+@dataclass(slots=True)
+class Case:
+    """One embedder at one size: a filled cache, what it answered, and its arms."""
+
+    embedder: Embedder
+    cache: Cache
+    size: int
+    tally: check.Tally
+    arms: dict[str, Arm] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Return how the case is called in the document."""
+        return f"{self.embedder.name}@{self.size}"
+
+
+def run(plan: Plan, *, progress: Progress | None = None, stdin: BinaryIO | None = None) -> Result:
+    """Measure and return one row an embedder and size.
+
+    :raises GateFailed: when an arm answers wrongly; nothing is timed then.
+    """
+    policy = StaticPolicy(plan.tau)
+    work = workload.from_prompts(plan.prompts, stdin or sys.stdin.buffer) if plan.prompts else workload.bundled()
+    result = new_result("bench", {**asdict(plan), "embedders": list(plan.names()), "workload": work.source})
+    cases, solo, fresh = _prepare(plan, policy, work, progress)
+    reference = _reference_arms(work, fresh) if plan.reference else {}
+
+    arms = [arm for group in (*solo.values(), reference, *(case.arms for case in cases)) for arm in group.values()]
+    timed = [arm for arm in arms if arm.name != "batch"]
+    floor = timer_floor_ns()
+    interleave(timed, calls=plan.lookups, warmup=plan.warmup, seed=plan.seed, progress=progress)
+    batches = [arm for arm in arms if arm.name == "batch"]
+    interleave(batches, calls=BATCH_ROUNDS, warmup=1, seed=plan.seed, block=1)
+
+    result.rows = [_row(case, solo[case.embedder.name]) for case in cases]
+    if reference:
+        result.rows.append(_reference_row(reference))
+        result.summary["ratios"] = _ratios(cases, solo, reference, plan.seed)
+    result.summary |= {
+        "timer_floor_us": floor / 1_000,
+        "workload": {"name": work.name, "version": work.version, "source": work.source, "skipped": dict(work.skipped)},
+        "by_kind": {case.name: check.by_kind(case.tally) for case in cases},
+        "samples": {
+            f"{name}.{arm.name}": sketch(arm)
+            for name, group in [*solo.items(), (REFERENCE, reference), *((case.name, case.arms) for case in cases)]
+            for arm in group.values()
+        },
+    }
+    result.warnings += _raised(plan, work) + warnings(plan.names(), work, timed, floor, result.environment)
+    for case in cases:
+        _put_away(case, plan)
+    return result
+
+
+def _prepare(
+    plan: Plan, policy: StaticPolicy, work: workload.Workload, progress: Progress | None
+) -> tuple[list[Case], dict[str, dict[str, Arm]], list[str]]:
+    """Return the filled caches with their arms, each embedder's own arms, and texts nobody has seen."""
+    sizes = sorted({max(size, work.preloaded) for size in plan.entries})
+    fresh_each = plan.lookups + plan.warmup
+    asked = {query.text for query in work.queries} | set(work.seeds)
+    spare = workload.filler(sizes[-1] + fresh_each * (1 + len(sizes)), plan.seed, asked)
+    filler, fresh = spare[: sizes[-1]], spare[sizes[-1] :]
+    cases: list[Case] = []
+    solo: dict[str, dict[str, Arm]] = {}
+    for name in plan.names():
+        embedder = make_embedder(name)
+        solo[name] = _embed_arms(embedder, work, fresh[:fresh_each])
+        for position, size in enumerate(sizes, start=1):
+            if progress is not None:
+                progress(len(cases), len(plan.names()) * len(sizes), f"filling {size:,} entries for {name}")
+            texts = [*work.seeds[: work.preloaded], *filler[: size - work.preloaded]]
+            case = _case(plan, policy, embedder, work, texts)
+            case.arms = _lookup_arms(case, work, fresh[fresh_each * position : fresh_each * (position + 1)])
+            cases.append(case)
+    return cases, solo, fresh[:fresh_each]
+
+
+def _case(plan: Plan, policy: StaticPolicy, embedder: Embedder, work: workload.Workload, texts: list[str]) -> Case:
+    """Fill a cache, then look every query up once: the rates, and the check before the clock."""
+    store = SqliteStore(plan.store, embedder=embedder) if plan.store else None
+    cache = Cache(embedder=embedder, policy=policy, store=store)
+    vectors = embedder.embed_many(texts)
+    ids = []
+    for text, vector in zip(texts, vectors, strict=True):
+        id = cache.put(text_request(text, NAMESPACE), check.BENCH_ANSWER, vector)
+        assert id is not None  # no byte cap is set
+        ids.append(id)
+    seed_ids = ids[: work.preloaded]
+    tally = check.tally(cache, work.queries, seed_ids, NAMESPACE, vectors)
+    # The replay of unlabelled prompts stored them all. Forget the later half again: those are what
+    # the lookups are timed on, and a stored prompt would be an exact hit.
+    replayed = seed_ids[work.preloaded :]
+    cache.delete(replayed[len(replayed) // 2 :])
+    return Case(embedder, cache, size=len(texts), tally=tally)
+
+
+def _embed_arms(embedder: Embedder, work: workload.Workload, fresh: list[str]) -> dict[str, Arm]:
+    texts = [query.text for query in work.queries]
+    arms = {
+        "embed": Arm("embed", embedder.embed, texts),
+        "embed_first_seen": Arm("embed_first_seen", embedder.embed, fresh),
+        "batch": Arm("batch", embedder.embed_many, [fresh[:BATCH_PROMPTS]]),
+    }
+    if isinstance(embedder, TableEmbedder):
+        # Its own instance: forgetting words would make every other arm of the round pay for it.
+        cold = cast(TableEmbedder, make_embedder(embedder.name))
+        arms["embed_cold"] = Arm("embed_cold", cold.embed, texts, before=cold.tokens.forget)
+    return arms
+
+
+def _lookup_arms(case: Case, work: workload.Workload, fresh: list[str]) -> dict[str, Arm]:
+    cache = case.cache
+    texts = list(dict.fromkeys([*work.seeds, *(query.text for query in work.queries)]))
+    stored = [text for text in texts if cache.exact(text_request(text, NAMESPACE)) is not None]
+    asked = [text for text in texts if text not in set(stored)] or fresh
+    requests = [text_request(text, NAMESPACE) for text in asked]
+    vectors = case.embedder.embed_many(asked)
+
+    def lookup(text: str) -> object:
+        return cache.get(text_request(text, NAMESPACE))
+
+    return {
+        "identity": Arm("identity", lambda text: text_request(text, NAMESPACE), asked),
+        "search": Arm("search", lambda pair: cache.match(*pair), list(zip(requests, vectors, strict=True))),
+        "lookup": Arm("lookup", lookup, asked),
+        "lookup_first_seen": Arm("lookup_first_seen", lookup, fresh),
+        **({"exact": Arm("exact", lookup, stored)} if stored else {}),
+    }
+
+
+def _reference_arms(work: workload.Workload, fresh: list[str]) -> dict[str, Arm]:
+    """Return model2vec's own encode on the bundled table, after checking that it agrees with ours.
+
+    The table is expanded to float32 for it too: that is its faster dtype, so the fairer rival.
+    """
+    model = load_static_model(bundled_folder(), quantize_to="float32")
+    texts = [query.text for query in work.queries]
+    embedder = make_embedder("static")
+    difference = float(np.abs(embedder.embed_many(texts) - model.encode(texts)).max())
+    if difference > MAX_DIFFERENCE:
+        raise GateFailed(
+            f"the static embedder differs from model2vec by {difference:.2g}",
+            hint="this is a defect in recall, or a model2vec that changed: report both versions",
+        )
+    return {
+        "embed": Arm("embed", model.encode, texts),
+        "embed_first_seen": Arm("embed_first_seen", model.encode, fresh),
+        "batch": Arm("batch", model.encode, [fresh[:BATCH_PROMPTS]]),
+    }
+
+
+def _row(case: Case, solo: dict[str, Arm]) -> dict[str, Any]:
+    us = {name: microseconds(arm) for name, arm in {**solo, **case.arms}.items() if name != "batch"}
+    whole = us["lookup"]["p50"]
+    parts = {name: us[name]["p50"] for name in ("identity", "embed", "search")}
+    return {
+        "embedder": case.embedder.name,
+        "dim": case.embedder.dim,
+        "entries": case.size,
+        "index": "exact",
+        "tokens": case.embedder.tokens.way if isinstance(case.embedder, TableEmbedder) else None,
+        **check.rates(case.tally),
+        **{f"{name}_us": value for name, value in us.items()},
+        # Arms are timed apart, so the parts need not add up to the whole: the rest is what is left.
+        "share_us": {**parts, "rest": max(0.0, round(whole - sum(parts.values()), 3))},
+        "prompts_per_s": _per_second(solo["batch"]),
+    }
+
+
+def _reference_row(reference: dict[str, Arm]) -> dict[str, Any]:
+    us = {f"{name}_us": microseconds(arm) for name, arm in reference.items() if name != "batch"}
+    return {"embedder": REFERENCE, "dim": 256, **us, "prompts_per_s": _per_second(reference["batch"])}
+
+
+def _per_second(batch: Arm) -> float:
+    return round(len(batch.inputs[0]) / (float(np.median(batch.samples)) / 1e9), 1)
+
+
+def _ratios(
+    cases: list[Case], solo: dict[str, dict[str, Arm]], reference: dict[str, Arm], seed: int
+) -> dict[str, dict[str, Any]]:
+    """Return ours over model2vec's encode, times of one call; for batches, theirs over ours (a speed-up)."""
+    ratios: dict[str, dict[str, Any]] = {}
+    for name, arms in solo.items():
+        for arm in ("embed", "embed_first_seen"):
+            ratios[f"{name}.{arm}"] = ratio(arms[arm], reference[arm], seed)
+        ratios[f"{name}.batch_speedup"] = ratio(reference["batch"], arms["batch"], seed)
+    for case in cases:
+        for arm in ("lookup", "lookup_first_seen"):
+            against = reference["embed" if arm == "lookup" else "embed_first_seen"]
+            ratios[f"{case.name}.{arm}"] = ratio(case.arms[arm], against, seed)
+    return ratios
+
+
+def _raised(plan: Plan, work: workload.Workload) -> list[Warn]:
+    small = [size for size in plan.entries if size < work.preloaded]
+    if not small:
+        return []
+    return [
+        Warn(
+            "ENTRIES_RAISED",
+            f"the workload itself has {work.preloaded:,} entries, so --entries {small[0]} became {work.preloaded:,}",
+        )
+    ]
+
+
+def _put_away(case: Case, plan: Plan) -> None:
+    """Leave a user's store as it was: bench entries are not answers."""
+    if plan.store:
+        case.cache.delete([e.id for e in case.cache.store.entries() if e.namespace == NAMESPACE])
+    case.cache.close()

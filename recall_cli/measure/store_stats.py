@@ -1,0 +1,18 @@
+"""What a store holds, read without its embedder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recall_cli.core.sqlite import read_facts
+from recall_cli.measure.result import new_result
+from recall_cli.types import Result
+
+
+def run(path: str) -> Result:
+    """Return one row a namespace and the totals. Raises StoreError when it is no store."""
+    facts, namespaces = read_facts(Path(path))
+    result = new_result("cache stats", {"store": path})
+    result.summary = facts
+    result.rows = [{"namespace": name, "entries": entries, "bytes": size} for name, entries, size in namespaces]
+    return result

@@ -1,0 +1,151 @@
+"""`recall bench` as people and scripts use it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from recall_cli.cli.app import main
+from recall_cli.cli.bench import view
+from recall_cli.cli.render import to_markdown
+from recall_cli.measure import bench
+from recall_cli.measure.result import from_json, to_document
+from recall_cli.measure.workload import Kind
+from recall_cli.types import Result
+
+QUICK = ["bench", "--lookups", "60"]
+PERCENTILES = ("embed_us", "embed_first_seen_us", "search_us", "lookup_us", "lookup_first_seen_us", "exact_us")
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    return bench.run(bench.Plan(entries=(300, 200), lookups=60, warmup=5, reference=True))
+
+
+def test_the_document_has_the_columns_of_the_blueprint(result: Result) -> None:
+    rows = [row for row in result.rows if row["embedder"] != bench.REFERENCE]
+    assert [(row["embedder"], row["entries"]) for row in rows] == [
+        ("hash-v1", 200),
+        ("hash-v1", 300),
+        ("static", 200),
+        ("static", 300),
+    ]
+    for row in rows:
+        assert row["dim"] == 256
+        assert row["index"] == "exact"
+        assert row["prompts_per_s"] > 0
+        for name in PERCENTILES:
+            assert row[name]["p50"] > 0
+            assert row[name]["p99"] is None  # 60 samples hold no p99
+            low, high = row[name]["p50_interval"]
+            assert low <= row[name]["p50"] <= high
+    assert result.rows[-1]["embedder"] == bench.REFERENCE
+
+
+def test_rates_stand_beside_their_n_and_interval(result: Result) -> None:
+    for row in result.rows[:-1]:
+        low, high = row["hit_rate_interval"]
+        assert low <= row["hit_rate"] <= high
+        assert row["hit_rate"] == row["hits"] / row["queries"]
+        assert row["hits"] == row["exact_hits"] + row["semantic_hits"]
+    hash_row, static_row = result.rows[0], result.rows[2]
+    # The stub catches exact text and nothing else, and has no false-hit rate: there is no semantic hit to be false.
+    assert hash_row["semantic_hits"] == 0
+    assert hash_row["false_hit_rate"] is None
+    assert hash_row["exact_hits"] == static_row["exact_hits"] > 0
+    assert static_row["semantic_hits"] > 0
+    assert static_row["false_hit_rate"] == static_row["false_hits"] / static_row["semantic_hits"]
+
+
+def test_kinds_add_up_and_traps_are_told_apart(result: Result) -> None:
+    kinds = result.summary["by_kind"]["static@300"]
+    assert sum(kinds[k.value]["queries"] for k in Kind if k.value in kinds) == result.rows[0]["queries"]
+    traps = {name: value for name, value in kinds.items() if name.startswith("trap:")}
+    assert sum(value["queries"] for value in traps.values()) == kinds["lookalike"]["queries"]
+    assert kinds["repeat"]["served"] == kinds["repeat"]["queries"]
+    assert sum(kinds[k]["wrong"] for k in ("paraphrase", "lookalike", "new")) == result.rows[2]["false_hits"]
+
+
+def test_ratios_carry_intervals(result: Result) -> None:
+    ratios = result.summary["ratios"]
+    assert {"static.embed", "static.batch_speedup", "static@300.lookup"} <= ratios.keys()
+    for value in ratios.values():
+        assert value["interval"][0] <= value["ratio"] <= value["interval"][1]
+
+
+def test_warnings_are_typed_and_say_what_helps(result: Result) -> None:
+    codes = {warning.code for warning in result.warnings}
+    assert {"HASH_STUB", "TOO_FEW_FOR_P99"} <= codes
+
+
+def test_document_round_trips(result: Result) -> None:
+    document = to_document(result)
+    again = from_json(json.dumps(document).encode())
+    assert to_document(again) == document
+    assert to_markdown(view(again)) == to_markdown(view(result))
+
+
+def test_equal_seeds_give_equal_answers() -> None:
+    one, two = (bench.run(bench.Plan(embedders=("static",), lookups=5, warmup=0, seed=3)) for _ in "ab")
+    for key in ("hits", "false_hits", "semantic_hits"):
+        assert one.rows[0][key] == two.rows[0][key]
+    assert one.summary["by_kind"] == two.summary["by_kind"]
+
+
+def test_json_alone_is_on_stdout(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "bench.json"
+    assert main([*QUICK, "--json", "--out", str(out)]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == json.loads(out.read_bytes())
+    assert "warning:" in printed.err
+    assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
+    assert out.stat().st_mode & 0o044
+
+
+def test_csv_keeps_every_number(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUICK, "--format", "csv", "-e", "static"]) == 0
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert float(row["lookup_us.p50"]) > 0
+    assert row["embedder"] == "static"
+
+
+def test_a_piped_table_loses_no_digit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")  # a narrow terminal that stdout is not
+    assert main([*QUICK, "--format", "table"]) == 0
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    assert "StaticModel" not in printed  # no --reference, no such row
+    assert "\x1b" not in printed
+
+
+def test_your_own_prompts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.txt"
+    lines = [f"how do I {verb} my {thing}" for verb in ("clean", "sell", "fix") for thing in ("bike", "oven", "roof")]
+    prompts.write_text("\n".join([*lines, lines[0], "HOW DO I CLEAN MY BIKE"]) + "\n")
+    assert main([*QUICK, "--json", "-e", "static", "--prompts", str(prompts)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    (row,) = document["rows"]
+    assert row["queries"] == 11
+    assert row["exact_hits"] == 1
+    assert row["semantic_hits"] >= 1
+    assert row["false_hit_rate"] is None  # nobody said what is right
+    assert "UNLABELLED" in {warning["code"] for warning in document["warnings"]}
+
+
+def test_one_prompt_is_enough(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "p.txt").write_text("just one question\n")
+    assert main([*QUICK, "--json", "-e", "static", "--prompts", str(tmp_path / "p.txt")]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"][0]["queries"] == 1
+
+
+def test_with_a_store_the_users_entries_stay(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    store = tmp_path / "s.db"
+    assert main([*QUICK, "--store", str(store)]) == 0
+    assert main(["cache", "stats", str(store), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out.partition("\n{")[2].join(["{", ""]))
+    assert document["summary"]["entries"] == 0
+    assert document["summary"]["embedder"] == "static"

@@ -1,0 +1,177 @@
+"""What users do wrong: each a sentence, a next step and the right exit code, and no traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recall_cli.cli.app import main
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the files that users mistake for others."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "blank.txt").write_text("\n \n\n")
+    (tmp_path / "binary.bin").write_bytes(bytes(range(256)) * 8)
+    (tmp_path / "letter.txt").write_text("dear friend\n")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "broken.jsonl").write_text('{"prompt": "a question"}\n{"prompt": \n')
+    return tmp_path
+
+
+CASES = {
+    "missing prompts": (["bench", "--prompts", "nowhere.txt"], 4),
+    "empty prompts": (["bench", "--prompts", "empty.txt"], 4),
+    "blank prompts": (["bench", "--prompts", "blank.txt"], 4),
+    "binary prompts": (["bench", "--prompts", "binary.bin"], 4),
+    "folder as prompts": (["bench", "--prompts", "folder"], 4),
+    "broken prompts": (["bench", "--prompts", "broken.jsonl"], 4),
+    "tau as a distance": (["bench", "--tau", "1.2"], 2),
+    "negative tau": (["savings", "letter.txt", "--tau", "-0.1"], 2),
+    "tau is no number": (["bench", "--tau", "nan"], 2),
+    "unknown embedder": (["bench", "-e", "statik"], 4),
+    "missing model folder": (["bench", "-e", "model2vec:./nowhere"], 4),
+    "unwritable out": (["bench", "--out", "nowhere/bench.json"], 2),
+    "folder as out": (["bench", "--out", "folder"], 2),
+    "entries are no numbers": (["bench", "--entries", "many"], 2),
+    "no entries": (["bench", "--entries", "0"], 2),
+    "more entries than there are": (["bench", "--entries", "99000000"], 2),
+    "no lookups": (["bench", "--lookups", "0"], 2),
+    "store with two embedders": (["bench", "--store", "s.db", "-e", "static", "-e", "hash-v1"], 2),
+    "letter as store": (["bench", "--store", "letter.txt"], 4),
+    "missing store": (["cache", "stats", "nowhere.db"], 4),
+    "letter as a store to read": (["cache", "stats", "letter.txt"], 4),
+    "nothing to embed again": (["cache", "reembed", "nowhere.db"], 4),
+    "missing log": (["savings", "nowhere.jsonl"], 4),
+    "empty log": (["savings", "empty.txt"], 4),
+    "binary log": (["savings", "binary.bin"], 4),
+    "folder as log": (["savings", "folder"], 4),
+    "unknown command": (["bensh"], 2),
+    "unknown option": (["bench", "--tua", "0.9"], 2),
+    "unknown format": (["bench", "--format", "xml"], 2),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_sentence_a_next_step_and_the_exit_code(name: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, code = CASES[name]
+    assert main(arguments) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "Traceback" not in printed.err
+    lines = [line for line in printed.err.splitlines() if line.strip()]
+    assert len(lines) >= 2, printed.err
+    assert "did not expect" not in printed.err
+
+
+def test_another_embedders_store_is_refused_with_the_way_out(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--store", "s.db", "--lookups", "5", "-e", "static"]) == 0
+    capsys.readouterr()
+    assert main(["bench", "--store", "s.db", "--lookups", "5", "-e", "hash-v1"]) == 4
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "recall cache reembed s.db --embedder hash-v1" in printed.err
+    # And the way out is a way out.
+    assert main(["cache", "reembed", "s.db", "--embedder", "hash-v1"]) == 0
+    assert main(["bench", "--store", "s.db", "--lookups", "5", "-e", "hash-v1"]) == 0
+
+
+def test_a_failed_run_leaves_the_old_result(here: Path) -> None:
+    (here / "out.json").write_text("old")
+    assert main(["bench", "--prompts", "empty.txt", "--out", "out.json"]) == 4
+    assert (here / "out.json").read_text() == "old"
+    assert not list(here.glob(".out.json*"))
+
+
+def test_did_you_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bensh"]) == 2
+    assert "bench" in capsys.readouterr().err
+
+
+def test_debug_shows_the_traceback(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--debug", "bench", "--prompts", "empty.txt"]) == 4
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_defect_is_a_sentence_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr("recall_cli.measure.bench.run", fail)
+    assert main(["bench"]) == 1
+    printed = capsys.readouterr().err
+    assert "ZeroDivisionError: oh" in printed
+    assert "--debug" in printed
+    assert "Traceback" not in printed
+
+
+def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("recall_cli.measure.bench.run", interrupt)
+    assert main(["bench", "--out", "out.json"]) == 130
+    assert not list(here.glob("*out.json*")) + list(here.glob(".out.json*"))
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    command = (
+        f"{sys.executable} -m recall_cli bench --lookups 5 --json | head -c 10 >/dev/null; echo ${{PIPESTATUS[0]}}"
+    )
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "0"
+    assert "BrokenPipe" not in done.stderr
+
+
+# --- settings --------------------------------------------------------------------------------
+
+
+def test_settings_flag_over_environment_over_file(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import json
+
+    def tau(*flags: str) -> float:
+        assert main(["bench", "--lookups", "5", "-e", "hash-v1", "--json", *flags]) == 0
+        return float(json.loads(capsys.readouterr().out)["params"]["tau"])
+
+    assert tau() == 0.8
+    (here / "recall.toml").write_text("[bench]\ntau = 0.7\n")
+    assert tau() == 0.7
+    monkeypatch.setenv("RECALL_TAU", "0.6")
+    assert tau() == 0.6
+    assert tau("--tau", "0.5") == 0.5
+
+
+def test_a_lone_value_for_a_repeatable_option(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "recall.toml").write_text('[bench]\nembedders = "hash-v1"\nlookups = 5\n')
+    assert main(["bench", "--json"]) == 0
+    assert '"static"' not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("[bench]\ntua = 0.7\n", 2, "did you mean tau"),
+        ("[bensh]\ntau = 0.7\n", 2, "did you mean bench"),
+        ("[bench\n", 4, "cannot be read"),
+        ("[bench]\ntau = 7\n", 2, "similarity between 0 and 1"),
+    ],
+)
+def test_a_mistake_in_the_settings_is_said(
+    here: Path, capsys: pytest.CaptureFixture[str], text: str, code: int, said: str
+) -> None:
+    (here / "recall.toml").write_text(text)
+    assert main(["bench", "--lookups", "5"]) == code
+    assert said in capsys.readouterr().err
+
+
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("RECALL_TAU", "high")
+    assert main(["bench"]) == 2
+    assert "RECALL_TAU" in capsys.readouterr().err

@@ -1,0 +1,34 @@
+"""What all tests share: the evaluation data's folder, and the dial for property tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared" / "data"
+
+# Deadlines are timing assertions, and shared machines break those.
+settings.register_profile("recall", max_examples=int(os.environ.get("RECALL_MAX_EXAMPLES", "50")), deadline=None)
+settings.load_profile("recall")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden from what is printed now")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if SHARED.is_dir():
+        return
+    skip = pytest.mark.skip(reason="the evaluation data (../shared/data) is not beside this checkout")
+    for item in items:
+        if "shared" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    return SHARED

@@ -1,0 +1,484 @@
+"""The cache: what hits, what misses, what is kept, what survives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from recall_cli.core.cache import Cache
+from recall_cli.core.embed import HashEmbedder, make_embedder
+from recall_cli.core.policy import StaticPolicy
+from recall_cli.core.request import parse_body, text_request
+from recall_cli.core.sqlite import SqliteStore, read_facts, reembed
+from recall_cli.core.store import MemoryStore
+from recall_cli.errors import StoreError, StoreMismatch, UsageError
+from recall_cli.types import Completion, Outcome, Request
+
+STATIC = make_embedder("static")
+HASH = HashEmbedder()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def answer(text: str) -> Completion:
+    return Completion(text.encode("utf-8", "surrogatepass"))
+
+
+def make(tau: float = 0.8, **options: object) -> Cache:
+    return Cache(embedder=STATIC, policy=StaticPolicy(tau), **options)  # type: ignore[arg-type]
+
+
+def test_exact_semantic_miss() -> None:
+    cache = make()
+    first = text_request("How do I reset my password?")
+    assert cache.get(first).decision.reason == "empty_partition"
+    id = cache.put(first, answer("click the link"))
+    exact = cache.get(text_request("How do I reset my password?"))
+    assert (exact.decision.outcome, exact.decision.entry) == (Outcome.EXACT, id)
+    assert exact.completion == answer("click the link")
+    near = cache.get(text_request("how do i reset my password"))
+    assert near.decision.outcome is Outcome.SEMANTIC
+    assert near.completion == answer("click the link")
+    assert near.decision.similarity is not None
+    assert near.decision.cutoff == 0.8
+    far = cache.get(text_request("What is the capital of Portugal?"))
+    assert (far.decision.outcome, far.decision.reason, far.completion) == (Outcome.MISS, "below_cutoff", None)
+    assert far.decision.entry == id
+
+
+def test_a_miss_returns_the_vector_and_put_reuses_it() -> None:
+    calls = []
+
+    class Counting(HashEmbedder):
+        def embed(self, text: str):  # type: ignore[no-untyped-def]
+            calls.append(text)
+            return super().embed(text)
+
+    cache = Cache(embedder=Counting(), policy=StaticPolicy(0.8))
+    request = text_request("once")
+    found = cache.get(request)
+    cache.put(request, answer("a"), found.vector)
+    assert calls == ["once"]
+
+
+def test_tau_one_serves_what_is_identical_and_zero_serves_anything() -> None:
+    strict, loose = make(1.0), make(0.0)
+    for cache in (strict, loose):
+        cache.put(text_request("Reset my password"), answer("a"))
+    # Another identity, but the same tokens: cosine is 1 up to rounding.
+    assert strict.get(text_request("reset MY password")).decision.outcome is Outcome.SEMANTIC
+    assert strict.get(text_request("reset his password")).decision.outcome is Outcome.MISS
+    assert loose.get(text_request("what is the weather in Rome")).decision.outcome is Outcome.SEMANTIC
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\x00", "[UNK]"])
+def test_text_without_tokens_hits_exactly_only(text: str) -> None:
+    cache = make(0.0)
+    cache.put(text_request("anything"), answer("other"))
+    assert cache.get(text_request(text)).decision.reason == "no_known_token"
+    cache.put(text_request(text), answer("own"))
+    assert cache.get(text_request(text)).decision.outcome is Outcome.EXACT
+    # Nor may it become a neighbour of others.
+    assert cache.get(text_request("something else")).completion == answer("other")
+
+
+def test_partitions_never_meet() -> None:
+    cache = make(0.0)
+    body = {"model": "m", "messages": [{"role": "user", "content": "hello there"}]}
+    variants = [
+        ("openai", body, ""),
+        ("anthropic", body, ""),
+        ("openai", body, "tenant"),
+        ("openai", {**body, "model": "n"}, ""),
+        ("openai", {**body, "temperature": 0.5}, ""),
+        ("openai", {**body, "messages": [{"role": "system", "content": "s"}, *body["messages"]]}, ""),  # type: ignore[misc]
+    ]
+    for provider, variant, tenant in variants:
+        request = parse_body(provider, variant, tenant=tenant)
+        assert isinstance(request, Request)
+        found = cache.get(request)
+        assert found.decision.outcome is Outcome.MISS, variant
+        cache.put(request, answer(repr(variant)), found.vector)
+
+
+def test_a_put_of_the_same_identity_replaces() -> None:
+    cache = make()
+    request = text_request("question")
+    old = cache.put(request, answer("old"))
+    new = cache.put(request, answer("new"))
+    assert (len(cache), old == new) == (1, False)
+    assert cache.get(request).completion == answer("new")
+    assert cache.get(text_request("Question")).completion == answer("new")
+
+
+def test_time_to_live_is_not_renewed_by_hits() -> None:
+    clock = Clock()
+    cache = make(ttl=10, clock=clock)
+    cache.put(text_request("question"), answer("a"))
+    clock.now += 9
+    assert cache.get(text_request("question")).decision.outcome is Outcome.EXACT
+    clock.now += 1
+    assert cache.get(text_request("question")).decision.outcome is Outcome.MISS
+    assert (len(cache), cache.size_bytes) == (0, 0)
+
+
+def test_an_expired_nearest_gives_way_to_the_next_nearest() -> None:
+    clock = Clock()
+    cache = make(0.5, clock=clock)
+    cache.put(text_request("reset my password now"), answer("kept"))
+    cache.put(text_request("reset my password"), answer("expired"), ttl=5)
+    clock.now += 6
+    assert cache.get(text_request("Reset my password")).completion == answer("kept")
+
+
+def test_least_recently_used_goes_first() -> None:
+    cache = make(max_entries=2)
+    for text in ("alpha one", "beta two"):
+        cache.put(text_request(text), answer(text))
+    cache.get(text_request("alpha one"))
+    cache.put(text_request("gamma three"), answer("c"))
+    outcomes = [cache.get(text_request(t)).decision.outcome for t in ("alpha one", "beta two", "gamma three")]
+    assert outcomes == [Outcome.EXACT, Outcome.MISS, Outcome.EXACT]
+
+
+def test_expired_entries_are_evicted_before_live_ones() -> None:
+    clock = Clock()
+    cache = make(max_entries=2, clock=clock)
+    cache.put(text_request("live"), answer("a"))
+    cache.put(text_request("short"), answer("b"), ttl=1)
+    clock.now += 2
+    cache.put(text_request("new"), answer("c"))
+    assert cache.get(text_request("live")).decision.outcome is Outcome.EXACT
+
+
+def test_byte_cap_holds_and_an_answer_beyond_it_is_not_kept() -> None:
+    cache = make(max_bytes=5_000)
+    for i in range(20):
+        cache.put(text_request(f"question number {i}"), answer("x" * 500))
+        assert cache.size_bytes <= 5_000
+    assert len(cache) > 0
+    kept = len(cache)
+    assert cache.put(text_request("huge"), answer("x" * 10_000)) is None
+    assert len(cache) == kept
+
+
+@pytest.mark.parametrize("name", ["ttl", "max_entries", "max_bytes"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_cap_of_nothing_is_refused(name: str, value: int) -> None:
+    with pytest.raises(UsageError, match=name):
+        make(**{name: value})
+
+
+def test_threads_share_a_cache() -> None:
+    cache = make(0.9, max_entries=50)
+    texts = [f"question about topic {i} and {i * 7}" for i in range(100)]
+    errors: list[BaseException] = []
+
+    def work(offset: int) -> None:
+        try:
+            for i in range(300):
+                request = text_request(texts[(i * 7 + offset) % 100])
+                found = cache.get(request)
+                if found.completion is None:
+                    cache.put(request, answer(request.text), found.vector)
+                elif found.decision.outcome is Outcome.EXACT:
+                    assert found.completion == answer(request.text)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert len(cache) == 50
+
+
+# --- every retained entry stays findable -----------------------------------------------------
+
+
+class Findable(RuleBasedStateMachine):
+    """Puts, hits, deletions, expiry, evictions and reopening, against a plain model of the cache."""
+
+    store_kind = "memory"
+
+    @initialize()
+    def open(self) -> None:
+        self.clock = Clock()
+        self.store = MemoryStore(HASH.dim)
+        self.cache = self.reopened()
+        self.live: dict[str, float] = {}
+        self.order: list[str] = []
+
+    def reopened(self) -> Cache:
+        policy = StaticPolicy(0.99)
+        return Cache(embedder=HASH, policy=policy, store=self.store, max_entries=6, clock=self.clock)
+
+    texts = st.integers(0, 15).map(lambda n: f"text {n}")
+
+    def forget_expired(self) -> None:
+        for text in [t for t, expires in self.live.items() if expires <= self.clock.now]:
+            del self.live[text]
+            self.order.remove(text)
+
+    @rule(text=texts, ttl=st.sampled_from([None, 3]))
+    def put(self, text: str, ttl: float | None) -> None:
+        self.clock.now += 1
+        self.cache.put(text_request(text), answer(text), ttl=ttl)
+        self.live[text] = float("inf") if ttl is None else self.clock.now + ttl
+        self.order = [t for t in self.order if t != text] + [text]
+        self.forget_expired()
+        while len(self.order) > 6:
+            del self.live[self.order.pop(0)]
+
+    @rule(text=texts)
+    def get(self, text: str) -> None:
+        self.clock.now += 1
+        self.forget_expired()
+        found = self.cache.get(text_request(text))
+        assert (found.completion is not None) == (text in self.live)
+        if text in self.live:
+            assert found.completion == answer(text)
+            self.order = [t for t in self.order if t != text] + [text]
+
+    @rule(text=texts)
+    def delete(self, text: str) -> None:
+        found = self.cache.exact(text_request(text))
+        if found is not None and found.decision.entry is not None:
+            assert self.cache.delete([found.decision.entry]) == 1
+            if text in self.live:
+                del self.live[text]
+                self.order.remove(text)
+
+    @rule()
+    def reopen(self) -> None:
+        self.cache.flush()
+        self.cache = self.reopened()
+        self.forget_expired()
+
+    @invariant()
+    def every_live_entry_is_its_own_nearest(self) -> None:
+        if not hasattr(self, "live"):
+            return
+        for text, expires in self.live.items():
+            if expires > self.clock.now:
+                # match() alone: the exact map must not hide an entry that the index lost.
+                index = self.cache._indexes[text_request(text).partition]
+                ids, similarities = index.search(HASH.embed(text), 1)
+                assert similarities[0] == pytest.approx(1, abs=1e-5)
+                assert self.cache.store.text(int(ids[0])) == text
+
+
+class FindableOnDisk(Findable):
+    """The same over a real SQLite file."""
+
+    @initialize()
+    def open(self) -> None:
+        import tempfile
+
+        self.folder = tempfile.TemporaryDirectory()
+        self.clock = Clock()
+        self.live = {}
+        self.order = []
+        self.cache = self.reopened()
+
+    def reopened(self) -> Cache:
+        if hasattr(self, "cache"):
+            self.cache.close()
+        self.store = SqliteStore(Path(self.folder.name) / "s.db", embedder=HASH)  # type: ignore[assignment]
+        return super().reopened()
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            self.cache.close()
+            self.folder.cleanup()
+
+
+TestFindable = Findable.TestCase
+TestFindable.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestFindableOnDisk = FindableOnDisk.TestCase
+TestFindableOnDisk.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+
+
+# --- the SQLite store ------------------------------------------------------------------------
+
+
+VERBS = ["cancel", "move", "book", "sell", "paint", "clean", "return", "insure", "rent", "repair"]
+NOUNS = ["flight", "sofa", "ticket", "car", "fence", "oven", "parcel", "phone", "house", "bicycle"]
+
+
+def test_hits_survive_reopening(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    texts = [f"how do I {verb} a {noun}" for verb in VERBS for noun in NOUNS]
+    cache = make(store=SqliteStore(path, embedder=STATIC))
+    for text in texts:
+        cache.put(text_request(text), answer(text))
+    cache.close()
+    cache = make(store=SqliteStore(path, embedder=STATIC))
+    assert len(cache) == len(texts)
+    for text in texts:
+        assert cache.get(text_request(text)).completion == answer(text)
+        near = cache.get(text_request(text.upper()))
+        assert near.decision.outcome is Outcome.SEMANTIC
+        assert near.completion == answer(text)
+    cache.close()
+
+
+def test_recency_survives_reopening(tmp_path: Path) -> None:
+    clock = Clock()
+    path = tmp_path / "s.db"
+    cache = make(store=SqliteStore(path, embedder=STATIC), clock=clock)
+    for text in ("first one", "second one", "third one"):
+        clock.now += 1
+        cache.put(text_request(text), answer(text))
+    clock.now += 1
+    cache.get(text_request("first one"))
+    cache.close()
+    cache = make(store=SqliteStore(path, embedder=STATIC), clock=clock, max_entries=2)
+    assert cache.exact(text_request("second one")) is None
+    assert cache.exact(text_request("first one")) is not None
+    cache.close()
+
+
+def test_a_store_of_another_embedder_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    cache = make(store=SqliteStore(path, embedder=STATIC))
+    cache.put(text_request("How do I reset my password?"), answer("a"))
+    cache.put(text_request(""), answer("b"))
+    cache.close()
+    with pytest.raises(StoreMismatch, match="static") as raised:
+        SqliteStore(path, embedder=HASH)
+    assert "recall cache reembed" in raised.value.hint
+    assert reembed(path, HASH) == 1
+    cache = Cache(embedder=HASH, policy=StaticPolicy(0.9), store=SqliteStore(path, embedder=HASH))
+    assert cache.get(text_request("How do I reset my password?")).completion == answer("a")
+    vector = HASH.embed("How do I reset my password?")
+    assert cache.match(text_request("How do I reset my password?"), vector).decision.outcome is Outcome.SEMANTIC
+    cache.close()
+    assert read_facts(path)[0]["embedder"] == "hash-v1"
+
+
+def write_text(path: Path) -> None:
+    path.write_text("this is not a database, but a letter to a friend\n" * 50)
+
+
+def write_other_database(path: Path) -> None:
+    import sqlite3
+
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE other (x)")
+    db.commit()
+    db.close()
+
+
+def write_newer_schema(path: Path) -> None:
+    import sqlite3
+
+    SqliteStore(path, embedder=HASH).close()
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+
+
+@pytest.mark.parametrize("write", [write_text, write_other_database, write_newer_schema, Path.mkdir])
+def test_what_is_no_store_is_refused_and_left_alone(tmp_path: Path, write: object) -> None:
+    path = tmp_path / "s.db"
+    write(path)  # type: ignore[operator]
+    before = path.read_bytes() if path.is_file() else b""
+    for attempt in (lambda: SqliteStore(path, embedder=HASH), lambda: read_facts(path), lambda: reembed(path, HASH)):
+        with pytest.raises(StoreError) as raised:
+            attempt()
+        assert raised.value.hint
+    assert (path.read_bytes() if path.is_file() else b"") == before
+
+
+def test_looking_at_a_missing_store_makes_no_file(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no store"):
+        read_facts(tmp_path / "s.db")
+    assert not (tmp_path / "s.db").exists()
+
+
+def test_a_damaged_vector_is_said(tmp_path: Path) -> None:
+    import sqlite3
+
+    path = tmp_path / "s.db"
+    store = SqliteStore(path, embedder=HASH)
+    store.append(text_request("q"), answer("a"), HASH.embed("q"), created=1.0, expires=None)
+    store.close()
+    db = sqlite3.connect(path)
+    bad = np.full(HASH.dim, np.nan, dtype=np.float32).tobytes()
+    db.execute("UPDATE vectors SET vector = ?", (bad,))
+    db.commit()
+    with pytest.raises(StoreError, match="NaN"):
+        Cache(embedder=HASH, policy=StaticPolicy(), store=SqliteStore(path, embedder=HASH))
+    db.execute("UPDATE vectors SET vector = ?", (b"abc",))
+    db.commit()
+    db.close()
+    with pytest.raises(StoreError, match="width"):
+        Cache(embedder=HASH, policy=StaticPolicy(), store=SqliteStore(path, embedder=HASH))
+
+
+WRITER = """
+import sys
+from recall_cli.core.cache import Cache
+from recall_cli.core.embed import HashEmbedder
+from recall_cli.core.policy import StaticPolicy
+from recall_cli.core.request import text_request
+from recall_cli.core.sqlite import SqliteStore
+from recall_cli.types import Completion
+embedder = HashEmbedder()
+cache = Cache(embedder=embedder, policy=StaticPolicy(0.9), store=SqliteStore(sys.argv[1], embedder=embedder))
+number = 0
+while True:
+    cache.put(text_request(f"prompt {number}"), Completion(f"answer {number}".encode()))
+    print(number, flush=True)
+    number += 1
+"""
+
+
+def test_acknowledged_writes_survive_kill_9(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    acknowledged = -1
+    for line in process.stdout:
+        acknowledged = int(line)
+        if acknowledged >= 300:
+            os.kill(process.pid, signal.SIGKILL)
+            break
+    # What it had printed before it died was acknowledged too.
+    acknowledged = max([acknowledged, *(int(line) for line in process.stdout if line.endswith("\n"))])
+    process.stdout.close()
+    assert process.wait() == -signal.SIGKILL
+    cache = Cache(embedder=HASH, policy=StaticPolicy(0.9), store=SqliteStore(path, embedder=HASH))
+    for number in range(acknowledged + 1):
+        request = text_request(f"prompt {number}")
+        assert cache.get(request).completion == Completion(f"answer {number}".encode())
+        assert cache.match(request, HASH.embed(request.text)).decision.outcome is Outcome.SEMANTIC
+    cache.close()
+
+
+def test_two_processes_may_open_a_new_store_at_once(tmp_path: Path) -> None:
+    code = WRITER.replace("while True:", "while number < 20:")
+    both = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "s.db")], stdout=subprocess.DEVNULL) for _ in "ab"
+    ]
+    assert [process.wait(60) for process in both] == [0, 0]
+    assert read_facts(tmp_path / "s.db")[0]["entries"] == 20

@@ -1,0 +1,184 @@
+"""Keys: what shapes an answer separates, what does not unites."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recall_cli.core.request import parse_body, text_request
+from recall_cli.types import Bypass, Request
+
+BODY: dict[str, Any] = {
+    "model": "a-model",
+    "temperature": 0,
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello!"},
+        {"role": "user", "content": "How do I reset my password?"},
+    ],
+}
+
+
+def parsed(body: dict[str, Any], provider: str = "openai", tenant: str = "") -> Request:
+    request = parse_body(provider, body, tenant=tenant)
+    assert isinstance(request, Request), request
+    return request
+
+
+def last(content: Any) -> dict[str, Any]:
+    return {**BODY, "messages": [*BODY["messages"][:-1], {"role": "user", "content": content}]}
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"stream": True},
+        {"stream": True, "stream_options": {"include_usage": True}},
+        {"user": "u-1"},
+        {"metadata": {"user_id": "x"}},
+        {"safety_identifier": "x"},
+        {"prompt_cache_key": "k"},
+        {"service_tier": "flex"},
+        {"store": False},
+        {"temperature": 0.0},
+        {"top_p": None},
+    ],
+)
+def test_what_does_not_shape_the_answer_is_not_keyed(extra: dict[str, Any]) -> None:
+    assert parsed({**BODY, **extra}).identity == parsed(BODY).identity
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"model": "b-model"},
+        {"temperature": 0.7},
+        {"top_p": 0.5},
+        {"max_tokens": 10},
+        {"stop": ["\n"]},
+        {"seed": 3},
+        {"n": 2},
+        {"response_format": {"type": "json_object"}},
+        {"reasoning_effort": "low"},
+        {"thinking": {"type": "enabled", "budget_tokens": 1024}},
+        {"tool_choice": "none"},
+        {"parallel_tool_calls": False},
+        {"a_parameter_of_next_year": 1},
+        {"messages": BODY["messages"][1:]},
+        {"messages": [{"role": "system", "content": "Be long."}, *BODY["messages"][1:]]},
+        {"messages": [BODY["messages"][0], BODY["messages"][-1]]},
+    ],
+)
+def test_what_shapes_the_answer_parts_identity_and_partition(extra: dict[str, Any]) -> None:
+    base, other = parsed(BODY), parsed({**BODY, **extra})
+    assert base.identity != other.identity
+    assert base.partition != other.partition
+
+
+def test_another_last_text_shares_the_partition_alone() -> None:
+    base, other = parsed(BODY), parsed(last("How do I change my password?"))
+    assert base.partition == other.partition
+    assert base.identity != other.identity
+    assert base.namespace == other.namespace
+    assert other.text == "How do I change my password?"
+
+
+def test_key_order_and_client_style_do_not_matter() -> None:
+    shuffled = dict(reversed(BODY.items()))
+    assert parsed(shuffled).identity == parsed(BODY).identity
+    blocks = last([{"type": "text", "text": "How do I reset my password?", "cache_control": {"type": "ephemeral"}}])
+    assert parsed(blocks).identity == parsed(BODY).identity
+
+
+def test_providers_and_tenants_have_walls() -> None:
+    keys = {parsed(BODY, p, t).partition for p in ("openai", "anthropic") for t in ("", "a", "b")}
+    assert len(keys) == 6
+
+
+def test_cache_markers_inside_data_are_kept() -> None:
+    one = {**BODY, "response_format": {"schema": {"cache_control": 1}}}
+    two = {**BODY, "response_format": {"schema": {"cache_control": 2}}}
+    assert parsed(one).identity != parsed(two).identity
+
+
+def test_namespace_follows_the_system_prompt() -> None:
+    anthropic = {"model": "m", "system": "Be brief.", "messages": [{"role": "user", "content": "Hi"}]}
+    blocks = {**anthropic, "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]}
+    other = {**anthropic, "system": "Be long."}
+    assert parsed(anthropic, "anthropic").namespace == parsed(blocks, "anthropic").namespace
+    assert parsed(anthropic, "anthropic").identity == parsed(blocks, "anthropic").identity
+    assert parsed(anthropic, "anthropic").namespace != parsed(other, "anthropic").namespace
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({**BODY, "tools": [{"type": "function"}]}, "tools"),
+        ({**BODY, "functions": [{"name": "f"}]}, "tools"),
+        ({**BODY, "store": True}, "server_state"),
+        ({**BODY, "previous_response_id": "r"}, "server_state"),
+        ({**BODY, "web_search_options": {"x": 1}}, "server_state"),
+        ({**BODY, "modalities": ["text", "audio"]}, "media"),
+        (last([{"type": "image_url", "image_url": {"url": "x"}}]), "media"),
+        (last([{"type": "text", "text": "what is this"}, {"type": "image", "source": {}}]), "media"),
+        (last([{"type": "tool_result", "content": "42"}]), "tool_result"),
+        (last(None), "no_content"),
+        (last([{"type": "text"}]), "media"),
+        ({**BODY, "messages": [*BODY["messages"], {"role": "assistant", "content": "{"}]}, "last_turn_not_user"),
+        ({**BODY, "messages": [{"role": "tool", "content": "x"}]}, "last_turn_not_user"),
+        ({"model": "m"}, "no_messages"),
+        ({"model": "m", "messages": []}, "no_messages"),
+        ({"model": "m", "messages": ["hi"]}, "no_messages"),
+        ({"model": "m", "messages": {"role": "user"}}, "no_messages"),
+        (last("lone \ud800 surrogate"), "not_canonical_json"),
+        ({**BODY, "seed": 2**70}, "not_canonical_json"),
+    ],
+)
+def test_what_must_not_be_cached_says_why(body: dict[str, Any], reason: str) -> None:
+    assert parse_body("openai", body) == Bypass(reason)
+
+
+@pytest.mark.parametrize(
+    ("extra", "sampled"),
+    [({}, False), ({"temperature": 0.0}, False), ({"temperature": 1}, True), ({"temperature": 1, "seed": 7}, False)],
+)
+def test_sampled(extra: dict[str, Any], sampled: bool) -> None:
+    assert parsed({**BODY, **extra}).sampled is sampled
+
+
+def test_an_unset_temperature_is_the_apis_one_not_zero() -> None:
+    assert parsed({k: v for k, v in BODY.items() if k != "temperature"}).sampled
+
+
+def test_empty_text_and_several_answers_hit_exactly_only() -> None:
+    assert parsed(last("")).exact_only
+    assert parsed(last(" \n")).exact_only
+    assert parsed({**BODY, "n": 3}).exact_only
+    assert not parsed({**BODY, "n": 1}).exact_only
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    body=st.dictionaries(
+        st.sampled_from(["model", "messages", "system", "tools", "n", "temperature", "seed", "modalities", "x"]), JSON
+    )
+)
+def test_no_json_body_breaks_the_parser(body: dict[str, Any]) -> None:
+    assert isinstance(parse_body("openai", body), Request | Bypass)
+
+
+@given(a=st.text(), b=st.text(), space=st.text(max_size=3), other=st.text(max_size=3))
+def test_text_requests_differ_exactly_when_text_or_namespace_does(a: str, b: str, space: str, other: str) -> None:
+    one, two = text_request(a, space), text_request(b, other)
+    assert (one.identity == two.identity) == ((a, space) == (b, other))
+    assert (one.partition == two.partition) == (space == other)

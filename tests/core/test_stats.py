@@ -1,0 +1,75 @@
+"""Statistics against exact answers and against simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recall_cli import stats
+
+
+@given(n=st.integers(1, 2_000), data=st.data())
+def test_wilson_holds_its_rate_and_stays_in_bounds(n: int, data: st.DataObject) -> None:
+    successes = data.draw(st.integers(0, n))
+    low, high = stats.wilson(successes, n)
+    assert 0 <= low <= successes / n <= high <= 1
+
+
+def test_wilson_against_published_values() -> None:
+    # Newcombe 1998, table I: 81 of 263 and 0 of 20.
+    assert stats.wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert stats.wilson(0, 20) == pytest.approx((0, 0.1611), abs=5e-5)
+    assert stats.wilson(0, 0) == (0, 1)
+    with pytest.raises(ValueError, match="3 successes of 2"):
+        stats.wilson(3, 2)
+
+
+@pytest.mark.parametrize("q", [0.5, 0.9, 0.99])
+def test_quantile_interval_covers_the_true_quantile(q: float) -> None:
+    rng = np.random.default_rng(5)
+    true = -np.log(1 - q)  # of the exponential distribution
+    covered = 0
+    for _ in range(400):
+        low, high = stats.quantile_interval(rng.exponential(size=1_500), q)
+        covered += low <= true <= high
+    assert covered >= 0.93 * 400
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50), st.floats(0, 1))
+def test_quantiles_lie_within_their_interval(samples: list[float], q: float) -> None:
+    low, high = stats.quantile_interval(samples, q)
+    assert min(samples) <= low <= high <= max(samples)
+    assert low <= stats.quantile(samples, q) + 1e-6
+    assert stats.quantile(samples, q) <= high + 1e-6
+
+
+def test_ratio_interval_uses_the_pairs() -> None:
+    rng = np.random.default_rng(0)
+    speed = rng.uniform(1, 2, size=40)  # the machine drifts by half, both arms alike
+    ratio, low, high = stats.ratio_interval(list(2 * speed), list(speed))
+    assert (ratio, low, high) == pytest.approx((2, 2, 2))
+    with pytest.raises(ValueError, match="1 against 2"):
+        stats.ratio_interval([1.0], [1.0, 2.0])
+
+
+def test_block_bootstrap_covers_the_sum() -> None:
+    low, high = stats.block_bootstrap([10.0] * 20)
+    assert (low, high) == (200, 200)
+    low, high = stats.block_bootstrap([0.0, 20.0] * 10)
+    assert low < 200 < high
+    assert stats.block_bootstrap([]) == (0, 0)
+
+
+def test_outliers_are_far_values_only() -> None:
+    rng = np.random.default_rng(1)
+    assert stats.outlier_share(rng.normal(100, 5, 1_000)) == 0
+    assert stats.outlier_share([*rng.normal(100, 5, 980), *[1_000.0] * 20]) == pytest.approx(0.02)
+    assert stats.outlier_share([]) == 0
+
+
+@pytest.mark.parametrize("function", [lambda: stats.quantile([], 0.5), lambda: stats.quantile_interval([], 0.5)])
+def test_nothing_has_no_quantile(function: object) -> None:
+    with pytest.raises(ValueError, match="no samples"):
+        function()  # type: ignore[operator]
