@@ -14,7 +14,7 @@ from recall_cli.cli.render import Output
 from recall_cli.types import Result
 
 TRAPS = (
-    "Look-alikes are traps set on purpose (another number, a negation, another city), more of them than traffic\n"
+    "Look-alikes are traps set on purpose (another number, a negation, another city), more of them than traffic "
     "holds: compare embedders and cutoffs by these rates, and measure your own traffic for a forecast."
 )
 
@@ -139,7 +139,7 @@ def _shares(rows: Sequence[dict[str, Any]]) -> Block:
 
 def _ratios(ratios: dict[str, dict[str, Any]]) -> Block:
     return table(
-        "Against model2vec's own StaticModel.encode, same rounds (below 1 is faster; speed-up: above 1)",
+        "Time over model2vec's own StaticModel.encode, same rounds (batch: prompts per second)",
         ("arm", "ratio", "95 % interval"),
         [
             (name, f"{value['ratio']:.3f}", f"[{value['interval'][0]:.3f}, {value['interval'][1]:.3f}]")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from types import TracebackType
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 PIPED_WIDTH = 240
 """Columns when stdout is no terminal: rich would assume 80 and cut digits to an ellipsis."""
 
-BAR_WIDTH = 40
+MARKDOWN_WIDTH = 118
+BAR_WIDTH = 36
 BAR_STYLES = ("cyan", "magenta", "yellow", "green")
 BAR_CELLS = "█▓▒░"
 """One shade a part, so that the bar reads without colour too."""
@@ -125,11 +127,12 @@ def to_markdown(blocks: Sequence[Block]) -> str:
         elif isinstance(block, Bars):
             legend = _legend(block)
             lines = [
-                f"{label.ljust(_label_width(block))} {_bar(values)} {text}" for label, values, text in _bars(block)
+                f"{label.ljust(_label_width(block))} {_bar(values)} {_bar_text(values, block.unit)}"
+                for label, values in block.rows
             ]
             parts.append(f"**{block.title}** ({legend})\n\n```text\n" + "\n".join(lines) + "\n```\n")
         else:
-            parts.append(block.text + "\n")
+            parts.append(textwrap.fill(block.text, MARKDOWN_WIDTH) + "\n")
     return "\n".join(parts)
 
 
@@ -164,38 +167,52 @@ def _draw_table(block: Table, on: Console) -> None:
 
     # Not the table's own title: rich folds that to the table's width.
     on.print(Text(block.title, style="bold"))
+    if _natural_width(block) > on.width:
+        # Too many columns for this terminal: stand it on its side rather than cut a digit.
+        block = _transposed(block)
+    fits = _natural_width(block) <= on.width
     drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
     for position, name in enumerate(block.columns):
         is_name = position < block.left
-        # Numbers never wrap and never lose a digit; names may fold on a narrow terminal.
-        drawn.add_column(name, justify="left" if is_name else "right", no_wrap=not is_name, overflow="fold")
+        # Numbers never wrap and never lose a digit; only where even the names do not fit, they fold.
+        drawn.add_column(name, justify="left" if is_name else "right", no_wrap=fits or not is_name, overflow="fold")
     for row in block.rows:
         drawn.add_row(*row)
     on.print(drawn)
+
+
+def _natural_width(block: Table) -> int:
+    cells = zip(block.columns, *block.rows, strict=True)
+    return sum(max(len(line) for cell in column for line in cell.split("\n")) + 2 for column in cells)
+
+
+def _transposed(block: Table) -> Table:
+    """Return the table with rows as columns; the names of a row become the head of its column."""
+    heads = ["\n".join(row[: block.left]) for row in block.rows]
+    body = [
+        (name, *(row[position] for row in block.rows))
+        for position, name in enumerate(block.columns)
+        if position >= block.left
+    ]
+    return Table(block.title, (" / ".join(block.columns[: block.left]), *heads), tuple(body))
 
 
 def _draw_bars(block: Bars, on: Console) -> None:
     from rich.text import Text
 
     on.print(Text(block.title, style="bold"))
-    for label, values, text in _bars(block):
+    for label, values in block.rows:
         line = Text(f"{label.ljust(_label_width(block))} ")
-        for part, cell in enumerate(_cells(values)):
-            line.append(BAR_CELLS[part % len(BAR_CELLS)] * cell, style=BAR_STYLES[part % len(BAR_STYLES)])
-        line.append(f" {text}")
+        for part, cells in enumerate(_cells(values)):
+            line.append(BAR_CELLS[part % len(BAR_CELLS)] * cells, style=BAR_STYLES[part % len(BAR_STYLES)])
+        line.append(f" {_bar_text(values, block.unit)}")
         on.print(line)
     on.print(_legend(block))
 
 
-def _bars(block: Bars) -> list[tuple[str, tuple[float, ...], str]]:
-    rows = []
-    for label, values in block.rows:
-        total = sum(values)
-        shares = ", ".join(
-            f"{part} {100 * value / total:.0f} %" for part, value in zip(block.parts, values, strict=True)
-        )
-        rows.append((label, values, f"{total:,.1f} {block.unit}: {shares}"))
-    return rows
+def _bar_text(values: Sequence[float], unit: str) -> str:
+    total = sum(values)
+    return f"{total:,.1f} {unit}: {' / '.join(f'{100 * value / total:.0f}' for value in values)} %"
 
 
 def _cells(values: Sequence[float]) -> list[int]:

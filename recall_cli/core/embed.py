@@ -121,10 +121,10 @@ def reference_model() -> Any:
     return type(model)(vectors=table, tokenizer=model.tokenizer, normalize=model.normalize, max_length=model.max_length)
 
 
-def load_static_model(source: str | Path, quantize_to: str | None = None) -> Any:
+def load_static_model(source: str | Path) -> Any:
     """Return model2vec's own `StaticModel` of a folder or hub name: the reference we are held to."""
     # The hub client draws progress bars and retries for minutes without a network; neither helps here.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from model2vec import StaticModel
 
-    return StaticModel.from_pretrained(source, quantize_to=quantize_to)
+    return StaticModel.from_pretrained(source)

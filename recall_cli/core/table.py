@@ -99,5 +99,6 @@ def _fingerprint(tokenizer: Tokenizer, table: Any, max_length: int | None) -> st
     digest = blake3(b"recall table embedder 1\0")
     digest.update(f"{max_length}\0{table.dtype}\0{table.shape}\0".encode())
     digest.update(tokenizer.to_str().encode())
-    digest.update(np.ascontiguousarray(table).tobytes())
+    # The array's own memory: a copy of 30 MB would cost more than the digest.
+    digest.update(np.ascontiguousarray(table).data.cast("B"))
     return digest.hexdigest()

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from recall_cli.core.cache import Cache
-from recall_cli.core.embed import bundled_folder, load_static_model, make_embedder
+from recall_cli.core.embed import make_embedder, reference_model
 from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
 from recall_cli.core.request import text_request
 from recall_cli.core.sqlite import SqliteStore
@@ -199,7 +199,7 @@ def _reference_arms(work: workload.Workload, fresh: list[str]) -> dict[str, Arm]
 
     The table is expanded to float32 for it too: that is its faster dtype, so the fairer rival.
     """
-    model = load_static_model(bundled_folder(), quantize_to="float32")
+    model = reference_model()
     texts = [query.text for query in work.queries]
     embedder = make_embedder("static")
     difference = float(np.abs(embedder.embed_many(texts) - model.encode(texts)).max())

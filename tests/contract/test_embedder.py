@@ -41,7 +41,7 @@ def embedder(request: pytest.FixtureRequest) -> Embedder:
 
 @pytest.fixture(scope="module")
 def stock() -> object:
-    return load_static_model(bundled_folder(), quantize_to="float32")
+    return load_static_model(bundled_folder())
 
 
 @given(text=TEXTS)

@@ -1,0 +1,74 @@
+"""Drawing: nothing is cut, whatever the width."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from recall_cli.cli import blocks
+from recall_cli.cli.render import draw, to_markdown
+
+WIDE = blocks.table(
+    "A title that is long enough to be folded by anything that folds titles to the width of their table",
+    ("embedder", *(f"column {i}" for i in range(9))),
+    [("model2vec:some/long-name", *("1,234,567.89 / 9.1" for _ in range(9))), ("static", *("1.0" for _ in range(9)))],
+)
+BARS = blocks.Bars("Shares", ("a", "b", "c"), (("one", (1.0, 2.0, 1.0)), ("longer", (0.0, 5.0, 0.0))), "us")
+
+
+def drawn(width: int, *what: blocks.Block) -> str:
+    buffer = io.StringIO()
+    draw(what, Console(file=buffer, width=width, highlight=False, markup=False))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200, 240])
+def test_no_digit_is_lost_at_any_width(width: int) -> None:
+    text = drawn(width, WIDE, BARS)
+    assert text.count("1,234,567.89 / 9.1") == 9
+    assert "…" not in text
+    assert "model2vec:some/long-name" in text
+    assert all(len(line) <= width for line in text.splitlines())
+
+
+def test_a_bar_fills_its_width_and_names_its_parts() -> None:
+    lines = drawn(80, BARS).splitlines()
+    cells = ["".join(c for c in line if c in "█▓▒░") for line in lines[1:3]]
+    assert len(cells[0]) == len(cells[1])
+    assert cells[0].count("▓") == len(cells[0]) // 2
+    assert set(cells[1]) == {"▓"}
+    assert "4.0 us: 25 / 50 / 25 %" in lines[1]
+    assert lines[-1] == "█ a  ▓ b  ▒ c"
+
+
+def test_markdown_escapes_what_would_break_a_table() -> None:
+    text = to_markdown([blocks.table("T", ("a", "b"), [("x|y", "1")]), blocks.Line("word " * 60), BARS])
+    assert "| x\\|y | 1 |" in text
+    assert "| --- | ---: |" in text
+    assert max(map(len, text.splitlines())) <= 120
+    assert "longer ▓" in text
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (blocks.number(None), "–"),
+        (blocks.number(1234.56), "1,234.6"),
+        (blocks.count(1234567), "1,234,567"),
+        (blocks.percent(0.1234), "12.3 %"),
+        (blocks.rate(0.5, (0.4, 0.6)), "50.0 % [40.0, 60.0]"),
+        (blocks.rate(None, None), "–"),
+        (blocks.dollars(None), "–"),
+        (blocks.dollars(1234.5), "$1,234.50"),
+        (blocks.dollars(0.0000123), "$1.2e-05"),
+        (blocks.dollars(0), "$0.00"),
+    ],
+)
+def test_cells(made: str, text: str) -> None:
+    assert made == text
+
+
+def test_flatten_keeps_every_value() -> None:
+    assert blocks.flatten({"a": {"b": {"c": 1}, "d": [1, 2]}, "e": None}) == {"a.b.c": 1, "a.d": [1, 2], "e": None}
