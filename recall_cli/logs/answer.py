@@ -1,0 +1,97 @@
+"""What a logged response says: its text, how it ended, and whether a cache could ever store it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from recall_cli.logs import sse
+from recall_cli.types import Json
+
+TRUNCATED = ("length", "max_tokens", "pause_turn", "model_context_window_exceeded")
+REFUSED = ("content_filter", "refusal")
+TOOLS = ("tool_calls", "function_call", "tool_use")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The parts of a response that a report needs."""
+
+    body: Json = field(default_factory=dict)
+    text: str | None = None
+    finish: str = ""
+    flaw: str = ""
+    tier: str = ""
+
+
+def read(response: Any, *, status: int | None = None) -> Answer:
+    """Return the answer in a decoded response: a body, a list of stream chunks, or text as logged."""
+    complete = True
+    streamed = False
+    if isinstance(response, str) and sse.looks_like_sse(response):
+        response, complete = sse.collapse_text(response)
+        streamed = True
+    elif isinstance(response, list) and response and all(isinstance(event, dict) for event in response):
+        response, complete = sse.collapse(response)
+        streamed = True
+    if not isinstance(response, dict):
+        missing = response is None or response in ("", [])
+        return Answer(flaw="error" if _failed(status) else "no_answer" if missing else "answer_unreadable")
+    text, finish, tools, refused = _anthropic(response) if response.get("type") == "message" else _openai(response)
+    if _failed(status) or response.get("error") is not None:
+        flaw = "error"
+    elif streamed and not complete:
+        flaw = "stream_cut_off"
+    elif text is None:
+        flaw = "answer_unreadable"
+    elif finish in TRUNCATED:
+        flaw = "truncated"
+    elif refused or finish in REFUSED:
+        flaw = "refusal"
+    elif tools or finish in TOOLS:
+        flaw = "tool_calls"
+    else:
+        flaw = "" if text.strip() else "empty_answer"
+    return Answer(response, text, finish, flaw, _tier(response))
+
+
+def _failed(status: int | None) -> bool:
+    # 3xx included: a redirect is no answer either.
+    return status is not None and not 200 <= status < 300
+
+
+def _openai(body: Json) -> tuple[str | None, str, bool, bool]:
+    choices = body.get("choices")
+    choices = [c for c in choices if isinstance(c, dict)] if isinstance(choices, list) else []
+    messages = [c["message"] for c in choices if isinstance(c.get("message"), dict)]
+    if not messages:
+        return None, "", False, False
+    finishes = [str(c.get("finish_reason") or "") for c in choices]
+    # With n answers the worst ending decides: all of them would be replayed.
+    finish = next((f for f in finishes if f in (*TRUNCATED, *REFUSED, *TOOLS)), finishes[0])
+    tools = any(m.get("tool_calls") or m.get("function_call") for m in messages)
+    refused = any(m.get("refusal") for m in messages)
+    return "\n".join(_text(m.get("content")) for m in messages), finish, tools, refused
+
+
+def _anthropic(body: Json) -> tuple[str | None, str, bool, bool]:
+    blocks = body.get("content")
+    tools = isinstance(blocks, list) and any(
+        isinstance(b, dict) and str(b.get("type", "")).endswith("tool_use") for b in blocks
+    )
+    finish = str(body.get("stop_reason") or "")
+    return _text(blocks), finish, tools, finish in REFUSED
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    return "".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
+
+
+def _tier(body: Json) -> str:
+    usage = body.get("usage")
+    tier = body.get("service_tier") or (usage.get("service_tier") if isinstance(usage, dict) else None)
+    return tier if isinstance(tier, str) else ""

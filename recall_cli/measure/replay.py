@@ -1,0 +1,156 @@
+"""A log, walked in time order: which calls would a cache have had the answer to by then.
+
+Two caches are walked at once. One holds exact keys alone; the other also serves the nearest neighbour.
+What the second answers beyond the first is the semantic tier's own worth, and all of its risk.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from recall_cli.core.index import ExactIndex
+from recall_cli.types import Evidence, Index, Policy, Progress, Vector
+
+PROGRESS_EVERY = 1000
+NO_TEXT = -1
+
+
+@dataclass(slots=True)
+class Call:
+    """One cacheable call, reduced to what the walk needs."""
+
+    identity: bytes
+    partition: bytes
+    text: int
+    """Row of the text's vector; NO_TEXT when only an equal request may hit."""
+    start: float | None
+    end: float | None
+    answer: bytes = b""
+    """Digest of the normalised answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A call that a cache would have answered."""
+
+    exact: bool
+    """True when exact keys alone would have answered it."""
+    served_by: int
+    """Position of the earlier call whose answer the semantic cache serves."""
+    similarity: float | None = None
+    """Cosine of the neighbour served; None when the semantic cache, too, found the exact key."""
+
+
+def mean_latency(calls: Sequence[Call]) -> float | None:
+    """Return the mean seconds a call took, over those that say; None when none does."""
+    took = [call.end - call.start for call in calls if call.start is not None and call.end is not None]
+    return math.fsum(took) / len(took) if took else None
+
+
+def time_order(starts: Sequence[float | None]) -> list[int]:
+    """Return positions by start time; one without a time stays behind the one before it."""
+    known: list[float] = []
+    last = -math.inf
+    for start in starts:
+        last = last if start is None else start
+        known.append(last)
+    return sorted(range(len(known)), key=known.__getitem__)
+
+
+def replay(
+    calls: Sequence[Call], vectors: Vector, policy: Policy, *, latency: float = 0.0, progress: Progress | None = None
+) -> list[Hit | None]:
+    """Return for each call (in the order given) the hit it would have been, or None.
+
+    A call is answered only by one that had ended when it started. A hit stores nothing: the cache
+    serves what it has. A call without a time is taken to start after all that came before it.
+
+    :param vectors: rows are found by `Call.text`; a zero row means nothing is known of the text.
+    :param latency: how long a call took that does not say.
+    """
+    hits: list[Hit | None] = [None] * len(calls)
+    exact, semantic = _ExactTier(), _SemanticTier(vectors, policy)
+    pending: list[tuple[float, int, int, bool, bool]] = []
+    for step, at in enumerate(time_order([call.start for call in calls])):
+        if progress is not None and step % PROGRESS_EVERY == 0:
+            progress(step, len(calls), "replaying")
+        call = calls[at]
+        while pending and (call.start is None or pending[0][0] <= call.start):
+            _, _, done, to_exact, to_semantic = heapq.heappop(pending)
+            if to_exact:
+                exact.put(calls[done], done)
+            if to_semantic:
+                semantic.put(calls[done], done)
+        known = exact.get(call)
+        found = semantic.get(call)
+        if found is not None:
+            hits[at] = Hit(known is not None, found[0], found[1])
+        elif known is not None:
+            # The neighbour that once kept this key out of the semantic cache now rounds to below the cutoff.
+            hits[at] = Hit(True, known)
+        if known is None or found is None:
+            ready = -math.inf if call.start is None else _ready(call.start, call.end, latency)
+            heapq.heappush(pending, (ready, step, at, known is None, found is None))
+    return hits
+
+
+def _ready(start: float, end: float | None, latency: float) -> float:
+    """Return when an answer can first be served: never to a call that starts at the same instant."""
+    return max(end if end is not None else start + latency, math.nextafter(start, math.inf))
+
+
+class _ExactTier:
+    """A cache of exact keys alone."""
+
+    def __init__(self) -> None:
+        self._entries: dict[bytes, int] = {}
+
+    def get(self, call: Call) -> int | None:
+        return self._entries.get(call.identity)
+
+    def put(self, call: Call, at: int) -> None:
+        self._entries.setdefault(call.identity, at)
+
+
+class _SemanticTier:
+    """A cache of exact keys and, within a partition, nearest neighbours."""
+
+    def __init__(self, vectors: Vector, policy: Policy) -> None:
+        self._vectors = vectors
+        self._policy = policy
+        self._known: list[bool] = np.any(vectors, axis=1).tolist()
+        self._entries: dict[bytes, int] = {}
+        self._indexes: dict[bytes, Index] = {}
+
+    def get(self, call: Call) -> tuple[int, float | None] | None:
+        at = self._entries.get(call.identity)
+        if at is not None:
+            return at, None
+        index = self._indexes.get(call.partition)
+        if index is None or not self._searchable(call):
+            return None
+        ids, similarities = index.search(self._vectors[call.text], 1)
+        if not len(ids):
+            return None
+        similarity = float(similarities[0])
+        serve, _ = self._policy.decide("", Evidence(similarity))
+        return (int(ids[0]), similarity) if serve else None
+
+    def put(self, call: Call, at: int) -> None:
+        if call.identity in self._entries:
+            # Two equal calls were under way at once; the first to end is the entry.
+            return
+        self._entries[call.identity] = at
+        if self._searchable(call):
+            index = self._indexes.get(call.partition)
+            if index is None:
+                index = self._indexes[call.partition] = ExactIndex(self._vectors.shape[1])
+            index.add(np.array([at], dtype=np.int64), self._vectors[call.text : call.text + 1])
+
+    def _searchable(self, call: Call) -> bool:
+        return call.text != NO_TEXT and self._known[call.text]

@@ -1,0 +1,143 @@
+"""`recall savings`: replay a log through the cache and say what it would have saved, and how surely."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from typing import Any
+
+from recall_cli.core.embed import DEFAULT_EMBEDDER, make_embedder
+from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
+from recall_cli.logs.pairs import Tally, read_log
+from recall_cli.measure import savings_verdict as judge
+from recall_cli.measure.prices import PriceBook
+from recall_cli.measure.replay import Hit, mean_latency, replay, time_order
+from recall_cli.measure.result import new_result
+from recall_cli.measure.savings_rows import Rows, collect
+from recall_cli.measure.savings_tables import (
+    Served,
+    answers_equal,
+    by_model,
+    dollars,
+    excluded_by_reason,
+    tier,
+    total_usd,
+)
+from recall_cli.measure.savings_warnings import warnings
+from recall_cli.types import Progress, Result
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure."""
+
+    log: str
+    """A path, or "-" for standard input."""
+    tau: float = DEFAULT_TAU
+    embedder: str = DEFAULT_EMBEDDER
+    allow_sampled: bool = False
+    """Also cache calls whose temperature is unset or above 0: their answers would have differed."""
+    seed: int = 0
+
+
+def run(plan: Plan, *, progress: Progress | None = None) -> Result:
+    """Return the savings document of a log. Raises InputError when the log cannot be read."""
+    policy = StaticPolicy(plan.tau)
+    embedder = make_embedder(plan.embedder)
+    result = new_result("savings", asdict(plan))
+    prices = PriceBook()
+    tally = Tally()
+    records = read_log(plan.log, tally, on_bytes=_reading(plan.log, progress))
+    found = collect(records, tally, embedder=embedder, prices=prices, allow_sampled=plan.allow_sampled)
+    latency = mean_latency([row.call for row in found.rows if row.call])
+    calls = [row.call for row in found.rows if row.call]
+    hits = replay(calls, found.vectors, policy, latency=latency or 0.0, progress=progress)
+    served = _in_order(found, hits)
+    result.summary = _summary(plan, found, served, hits, latency)
+    result.summary["price_source"] = prices.source()
+    result.summary["embedder"] = {"name": embedder.name, "fingerprint": embedder.fingerprint}
+    result.rows = by_model(served)
+    result.warnings = warnings(found, result.summary, result.rows, allow_sampled=plan.allow_sampled)
+    return result
+
+
+def _reading(log: str, progress: Progress | None) -> Callable[[int], None] | None:
+    if progress is None:
+        return None
+    total = os.path.getsize(log) if log != "-" and os.path.isfile(log) else 0
+    return lambda done: progress(done, total, "reading")
+
+
+def _in_order(found: Rows, hits: Sequence[Hit | None]) -> list[Served]:
+    """Return all rows, cacheable or not, in the order of the replay."""
+    hit_of = iter(hits)
+    paired = [Served(row, next(hit_of) if row.call else None) for row in found.rows]
+    return [paired[at] for at in time_order([row.start for row in found.rows])]
+
+
+def _summary(
+    plan: Plan, found: Rows, served: list[Served], hits: Sequence[Hit | None], latency: float | None
+) -> dict[str, Any]:
+    starts = [s.row.start for s in served]
+    timed = [start for start in starts if start is not None]
+    where = judge.blocks(starts)
+    cacheable = [s for s in served if s.row.call]
+    spend = total_usd(s.row for s in served)
+    tiers = {
+        "exact": tier(served, [s.exact for s in served], where, plan.seed),
+        "semantic": tier(served, [s.semantic for s in served], where, plan.seed),
+        "combined": tier(served, [s.hit is not None for s in served], where, plan.seed),
+    }
+    tiers["semantic"] |= {"tau": plan.tau, "verified": False, "answers_equal": answers_equal(found, hits)}
+    both = tiers["combined"]
+    excluded = excluded_by_reason(served)
+    order = "time" if len(timed) == len(starts) else "partly by file position" if timed else "file position"
+    facts = judge.Facts(
+        requests=len(served),
+        cacheable=len(cacheable),
+        priced=sum(s.row.cost is not None for s in cacheable),
+        spend=float(spend),
+        cacheable_spend=float(total_usd(s.row for s in cacheable)),
+        hits=both["hits"],
+        saved=both["usd"],
+        saved_interval=both["usd_interval"],
+        exact_saved=tiers["exact"]["usd"],
+        exact_interval=tiers["exact"]["usd_interval"],
+        main_exclusion=max(excluded, key=lambda reason: excluded[reason]["requests"], default=""),
+        tau=plan.tau,
+        answers=tiers["semantic"]["answers_equal"]["n"],
+        answers_equal=tiers["semantic"]["answers_equal"]["equal"],
+        ordered=bool(timed),
+    )
+    return {
+        "verdict": judge.verdict(facts),
+        "requests": len(served),
+        "order": order,
+        "span_s": max(timed) - min(timed) if timed else None,
+        "mean_latency_s": latency,
+        "cacheable": len(cacheable),
+        "excluded": excluded,
+        "tiers": tiers,
+        "spend_usd": dollars(spend),
+        "saved_usd": both["usd"],
+        "saved_usd_interval": both["usd_interval"],
+        "saved_usd_interval_blocks": {"unit": where.unit, "n": where.count, "level": judge.INTERVAL_LEVEL},
+        "saved_usd_naive": dollars(sum((s.row.cost.naive for s in cacheable if s.hit and s.row.cost), Decimal(0))),
+        "saved_share": both["usd"] / float(spend) if spend else None,
+        "priced_requests": sum(s.row.cost is not None for s in served),
+        "requests_without_usage": sum(s.row.usage is None for s in served),
+        "tenants": {"n": len(found.tenants), "fields": dict(found.tally.tenant_fields)},
+        "lines": found.tally.lines,
+        "skipped": dict(found.tally.skipped),
+        "usage_read": _usage_read(found.tally),
+    }
+
+
+def _usage_read(tally: Tally) -> dict[str, dict[str, int]]:
+    """Return provider -> how its input tokens were read -> rows: the decision that moves most dollars."""
+    read: dict[str, dict[str, int]] = {}
+    for (provider, how), rows in sorted(tally.usage_read.items()):
+        read.setdefault(provider, {})[how] = rows
+    return read

@@ -1,0 +1,146 @@
+"""What a reader of a savings report must know beside its figures, each with a next step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recall_cli.measure.savings_rows import Rows
+from recall_cli.types import Warn
+
+SHORT_SPAN_S = 86_400.0
+"""A log of under a day shows neither the next morning's repeats nor a weekend."""
+
+
+def warnings(found: Rows, summary: dict[str, Any], models: list[dict[str, Any]], *, allow_sampled: bool) -> list[Warn]:
+    """Return the warnings of a report, those about its main figures first."""
+    return [
+        warn
+        for warn in (
+            *_about_tiers(summary, allow_sampled),
+            *_about_times(found, summary),
+            *_about_dollars(found, summary, models),
+            *_about_reading(found),
+        )
+        if warn is not None
+    ]
+
+
+def _about_tiers(summary: dict[str, Any], allow_sampled: bool) -> list[Warn | None]:
+    semantic = summary["tiers"]["semantic"]
+    sampled = summary["excluded"].get("sampled", {"requests": 0})["requests"]
+    equal = semantic["answers_equal"]
+    hint = (
+        f"of {equal['n']:,} such answers {equal['equal']:,} equal the logged one word for word; unequal need not mean "
+        "wrong: measure the false-hit rate with recall eval"
+    )
+    return [
+        Warn("semantic_unverified", f"nobody has checked the semantic hits at tau {semantic['tau']:g}", hint)
+        if semantic["hits"] or equal["n"]
+        else None,
+        Warn(
+            "sampled_excluded",
+            f"{sampled:,} of {summary['requests']:,} requests let the model vary its answer "
+            "(temperature unset, which is the API's 1.0, or above 0) and are left out",
+            "--allow-sampled counts them too, if one answer is as good as another to you",
+        )
+        if sampled
+        else None,
+        Warn(
+            "sampled_included",
+            "requests at a temperature above 0 are included: a cache would repeat one answer where the model varied it",
+            "leave out --allow-sampled to see what is safe to repeat",
+        )
+        if allow_sampled and summary["cacheable"]
+        else None,
+    ]
+
+
+def _about_times(found: Rows, summary: dict[str, Any]) -> list[Warn | None]:
+    untimed = sum(row.start is None for row in found.rows)
+    tally = found.tally
+    order = summary["order"]
+    span = summary["span_s"]
+    return [
+        Warn(
+            "unordered",
+            "the log has no times: this is an unordered upper bound, in which every line could answer all later lines",
+            "add a timestamp field (ISO 8601 or an epoch) to each line",
+        )
+        if order == "file position"
+        else None,
+        Warn(
+            "partly_unordered",
+            f"{untimed:,} of {summary['requests']:,} requests have no time and keep their place in the file",
+            "add a timestamp field (ISO 8601 or an epoch) to each line",
+        )
+        if order == "partly by file position"
+        else None,
+        Warn("naive_times", f"{tally.naive_times:,} times name no zone and were read as UTC")
+        if tally.naive_times
+        else None,
+        Warn("bad_times", f"{tally.bad_times:,} time fields could not be read as a time") if tally.bad_times else None,
+        Warn(
+            "latency_unknown",
+            "no request says how long it took, so each answer counts as there at once: bursts of equal requests "
+            "look better than they are",
+            "log an end time (end_time) or a duration (latency_ms)",
+        )
+        if summary["mean_latency_s"] is None and summary["cacheable"]
+        else None,
+        Warn(
+            "short_span",
+            f"the log spans {span / 3600:.1f} hours: nothing here is projected to a month",
+            "take a log of a week or more",
+        )
+        if span is not None and span < SHORT_SPAN_S
+        else None,
+    ]
+
+
+def _about_dollars(found: Rows, summary: dict[str, Any], models: list[dict[str, Any]]) -> list[Warn | None]:
+    unknown = [row for row in models if row["requests_without_price"]]
+    without = summary["requests_without_usage"]
+    names = ", ".join(str(row["model"]) or "(no model)" for row in unknown[:5]) + (", ..." if len(unknown) > 5 else "")
+    rows = sum(row["requests_without_price"] for row in unknown)
+    return [
+        Warn(
+            "unknown_models",
+            f"{rows:,} requests have no known price and so no dollars here; models: {names}",
+            "their tokens are listed in the models table",
+        )
+        if unknown
+        else None,
+        Warn(
+            "no_usage",
+            f"{without:,} of {summary['requests']:,} requests carry no token counts: they are counted, not priced",
+            "log the response's usage; for OpenAI streams send stream_options.include_usage",
+        )
+        if without
+        else None,
+        Warn(
+            "service_tier",
+            f"{found.odd_tiers:,} requests were billed in a special tier (flex, priority, batch): "
+            "priced so where the table knows that tier, else at the standard price",
+        )
+        if found.odd_tiers
+        else None,
+        Warn("undated_prices", f"{found.undated:,} requests without a time are priced as of today")
+        if found.undated
+        else None,
+    ]
+
+
+def _about_reading(found: Rows) -> list[Warn | None]:
+    tally = found.tally
+    skipped = sum(tally.skipped.values())
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in tally.skipped.most_common())
+    odd = ", ".join(f"{reason} {count:,}" for reason, count in tally.repaired.most_common())
+    return [
+        *(Warn("damaged_log", fault) for fault in tally.faults),
+        Warn("skipped_lines", f"{skipped:,} of {tally.lines:,} lines are no request/response pair: {reasons}")
+        if skipped
+        else None,
+        Warn("repaired_lines", f"{sum(tally.repaired.values()):,} lines are not strict JSON but were read: {odd}")
+        if tally.repaired
+        else None,
+    ]

@@ -1,0 +1,162 @@
+"""The replay: who may serve whom, and in which tier."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recall_cli.core.policy import StaticPolicy
+from recall_cli.measure.replay import NO_TEXT, Call, Hit, mean_latency, replay, time_order
+from recall_cli.types import Evidence
+
+VECTORS = np.array([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0], [0, 0, 0], [0.6, 0.8, 0]], dtype=np.float32)
+"""Cosines: 0-1 0.8, 0-2 0, 1-2 0.6, 1-4 0.96; text 3 holds no known token."""
+
+
+def call(text: int, start: float | None, end: float | None = None, *, wall: str = "p", key: str = "") -> Call:
+    identity = f"{wall}/{key or text}".encode()
+    return Call(identity, wall.encode(), text, start, start if end is None else end, b"answer")
+
+
+def walk(calls: Sequence[Call], tau: float = 0.75, latency: float = 0.0) -> list[Hit | None]:
+    return replay(calls, VECTORS, StaticPolicy(tau), latency=latency)
+
+
+def test_exact_then_semantic_then_miss() -> None:
+    hits = walk([call(0, 1), call(0, 2), call(1, 3), call(2, 4)])
+    assert hits[0] is None
+    assert hits[1] == Hit(True, 0)
+    assert hits[2] is not None
+    assert (hits[2].exact, hits[2].served_by) == (False, 0)
+    assert hits[2].similarity is not None
+    assert abs(hits[2].similarity - 0.8) < 1e-6
+    assert hits[3] is None
+
+
+def test_results_keep_the_callers_order() -> None:
+    assert walk([call(0, 9), call(0, 1), call(0, 5)]) == [Hit(True, 1), None, Hit(True, 1)]
+
+
+def test_a_hit_stores_nothing() -> None:
+    """4 is near 1 but not near 0; 1 was served from 0 and so is not there to serve 4."""
+    hits = walk([call(0, 1), call(1, 2), call(4, 3)])
+    assert hits[1] is not None
+    assert hits[2] is None
+
+
+def test_exact_worth_is_that_of_a_cache_of_exact_keys_alone() -> None:
+    """The second call 1 is an exact repeat, though a semantic cache would serve it from 0."""
+    hits = walk([call(0, 1), call(1, 2), call(1, 3)])
+    assert hits[2] is not None
+    assert (hits[2].exact, hits[2].served_by) == (True, 0)
+    assert hits[2].similarity is not None
+
+
+def test_an_exact_repeat_is_a_hit_even_when_its_neighbour_no_longer_serves() -> None:
+    class Fickle(StaticPolicy):
+        """Serves once: as a similarity does that rounds to the other side of the cutoff next time."""
+
+        asked = 0
+
+        def decide(self, namespace: str, evidence: Evidence) -> tuple[bool, float]:
+            self.asked += 1
+            return self.asked == 1, self.tau
+
+    hits = replay([call(0, 1), call(1, 2), call(1, 3)], VECTORS, Fickle(0.8))
+    assert hits[1] is not None
+    assert hits[2] == Hit(True, 1)
+
+
+def test_the_cutoff_is_reached_not_passed() -> None:
+    at = float(np.float32(VECTORS[0] @ VECTORS[1]))
+    assert walk([call(0, 1), call(1, 2)], tau=at)[1] is not None
+    assert walk([call(0, 1), call(1, 2)], tau=at + 1e-6)[1] is None
+
+
+def test_walls() -> None:
+    assert walk([call(0, 1, wall="a"), call(1, 2, wall="b"), call(0, 3, wall="b")], tau=0.99) == [None, None, None]
+
+
+def test_a_call_under_way_serves_nobody() -> None:
+    assert walk([call(0, 1, 10), call(0, 5, 6), call(0, 9), call(0, 10)]) == [None, None, Hit(True, 1), Hit(True, 1)]
+
+
+def test_a_call_without_an_end_takes_the_mean() -> None:
+    calls = [call(0, 1), call(0, 3), call(0, 4)]
+    for c in calls:
+        c.end = None
+    assert walk(calls, latency=2.5) == [None, None, Hit(True, 0)]
+    assert mean_latency([call(0, 1, 3), call(0, 1, 2), calls[0]]) == 1.5
+    assert mean_latency(calls) is None
+
+
+def test_calls_of_the_same_instant_do_not_serve_each_other() -> None:
+    assert walk([call(0, 1), call(0, 1), call(1, 1)]) == [None, None, None]
+
+
+def test_without_times_the_file_is_the_order() -> None:
+    assert walk([call(0, None), call(0, None), call(1, None)])[1:] != [None, None]
+    assert time_order([5.0, None, 1.0, None]) == [2, 3, 0, 1]
+
+
+def test_a_text_without_known_tokens_is_only_found_by_key() -> None:
+    hits = walk([call(3, 1), call(3, 2, key="other"), call(3, 3)], tau=0.0)
+    assert hits == [None, None, Hit(True, 0)]
+
+
+def test_exact_only_calls_are_only_found_by_key() -> None:
+    hits = walk([call(0, 1), call(NO_TEXT, 2), call(NO_TEXT, 3), call(1, 4)], tau=0.0)
+    assert hits[:3] == [None, None, Hit(True, 1)]
+    assert hits[3] is not None
+    assert hits[3].served_by == 0
+
+
+calls = st.builds(
+    lambda text, wall, start, took: call(text, start, start + took, wall=wall),
+    st.integers(0, 4),
+    st.sampled_from("ab"),
+    st.integers(0, 30).map(float),
+    st.integers(0, 8).map(float),
+)
+
+
+@given(st.lists(calls, max_size=25), st.sampled_from([0.0, 0.5, 0.75, 0.9, 1.0]))
+def test_nobody_is_served_what_was_not_there(log: list[Call], tau: float) -> None:
+    hits = walk(log, tau)
+    first = {}
+    for at, hit in enumerate(hits):
+        if hit is None:
+            continue
+        source = log[hit.served_by]
+        assert source.partition == log[at].partition
+        assert source.end is not None
+        assert log[at].start is not None
+        assert source.end <= log[at].start
+        assert hits[hit.served_by] is None, "served by a call that was itself a hit, and stored nothing"
+        first[at] = source
+    repeats = Counter(c.identity for c in log)
+    exact = Counter(log[at].identity for at, hit in enumerate(hits) if hit is not None and hit.exact)
+    assert all(exact[identity] <= repeats[identity] - 1 for identity in exact)
+
+
+@given(st.lists(calls, max_size=25), st.randoms(use_true_random=False))
+def test_the_order_of_lines_does_not_matter(log: list[Call], random) -> None:  # type: ignore[no-untyped-def]
+    shuffled = list(range(len(log)))
+    random.shuffle(shuffled)
+    straight = walk(log)
+    mixed = walk([log[i] for i in shuffled])
+    by_line = {i: mixed[at] for at, i in enumerate(shuffled)}
+    for i, hit in enumerate(straight):
+        other = by_line[i]
+        assert (hit is None) == (other is None)
+        assert hit is None or other is None or hit.exact == other.exact
+
+
+@given(st.lists(calls, max_size=25))
+def test_exact_hits_do_not_depend_on_the_cutoff(log: list[Call]) -> None:
+    loose, strict = walk(log, 0.0), walk(log, 1.0)
+    assert [h is not None and h.exact for h in loose] == [h is not None and h.exact for h in strict]

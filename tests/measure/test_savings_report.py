@@ -1,0 +1,262 @@
+"""`savings.run` on whole logs: totals worked by hand, and every fault said."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recall_cli.errors import EmbedderError, InputError, UsageError
+from recall_cli.measure.savings import Plan, run
+from recall_cli.types import Result
+
+NEW_YEAR = 1_767_225_600.0  # 2026-01-01 00:00 UTC
+DAY = 86_400.0
+
+
+def line(
+    text: str, at: float | str | None = NEW_YEAR, *, answer: str = "An answer.", model: str = "gpt-4o", **more: Any
+) -> dict[str, Any]:
+    """Return a pair: 1,000 tokens in and 100 out, $0.0035 at gpt-4o's $2.50 and $10."""
+    request = {"model": model, "temperature": 0, "messages": [{"role": "user", "content": text}]}
+    response = {
+        "model": model,
+        "choices": [{"message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 1000, "completion_tokens": 100},
+    }
+    request |= more.pop("request", {})
+    response |= more.pop("response", {})
+    return {"timestamp": at, "latency_ms": 1000, "request": request, "response": response, **more}
+
+
+def measure(path: Path, lines: list[Any], **plan: Any) -> Result:
+    path.write_bytes(b"\n".join(x if isinstance(x, bytes) else json.dumps(x).encode() for x in lines))
+    return run(Plan(str(path), **{"embedder": "hash-v1", **plan}))
+
+
+def codes(result: Result) -> list[str]:
+    return [warning.code for warning in result.warnings]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log.jsonl"
+
+
+@pytest.mark.shared
+def test_the_sample_log(shared_data: Path) -> None:
+    """Seven recorded calls. gpt-3.5-turbo: $0.50 in, $1.50 out; 3.5 Sonnet: $3, $0.30 cached, $3.75 written, $15.
+
+    Repeats: three of the joke (45 in, 67 out: $0.0000225 + $0.0001005) and the cached summary
+    (4 x 3 + 1,165 x 0.3 = $0.0003615 in, 224 x 15 = $0.00336 out; naively 1,169 x 3 = $0.003507 in).
+    """
+    path = str(shared_data / "logs/openai-raw/request_response_pairs.jsonl")
+    result = run(Plan(path, allow_sampled=True))
+    summary = result.summary
+    exact = summary["tiers"]["exact"]
+    assert (exact["hits"], exact["n"], exact["hit_rate"]) == (4, 7, 4 / 7)
+    assert (exact["input_tokens"], exact["output_tokens"]) == (45 + 1169, 67 + 224)
+    assert (exact["usd_input"], exact["usd_output"]) == (0.000384, 0.0034605)
+    assert summary["tiers"]["semantic"]["hits"] == 0
+    assert summary["saved_usd"] == 0.0038445
+    assert summary["saved_usd_naive"] == 0.00699
+    # Haiku 17 x 0.25 + 171 x 1.25; the written summary 4 x 3 + 1,165 x 3.75 + 207 x 15; the first joke.
+    assert summary["spend_usd"] == 0.01158425
+    assert summary["usage_read"] == {"anthropic": {"exclusive": 3}, "openai": {"inclusive": 4}}
+    assert summary["verdict"].startswith("Not enough data: 7 of 7 requests")
+    assert [row["saved_usd"] for row in result.rows] == [0.0037215, 0.0, 0.000123]
+
+    plain = run(Plan(path)).summary
+    assert plain["excluded"] == {"sampled": {"requests": 7, "usd": 0.01158425}}
+    assert (plain["cacheable"], plain["tiers"]["combined"]["hit_rate"]) == (0, None)
+
+
+def test_exact_semantic_and_money(log: Path) -> None:
+    lines = [
+        line("How do I reset my password?", NEW_YEAR, answer="Click  forgot."),
+        line("How do I reset my password?", NEW_YEAR + 10),
+        line("how do i reset my password", NEW_YEAR + 20, answer="click forgot."),
+        line("how do I reset my password!", NEW_YEAR + 30, answer="Call us."),
+        line("What is the capital of France?", NEW_YEAR + 40),
+    ]
+    result = measure(log, lines, embedder="static", tau=0.9)
+    tiers = result.summary["tiers"]
+    assert (tiers["exact"]["hits"], tiers["semantic"]["hits"], tiers["combined"]["hits"]) == (1, 2, 3)
+    assert tiers["semantic"]["answers_equal"]["equal"] == 1
+    assert tiers["semantic"]["answers_equal"]["n"] == 2
+    assert tiers["semantic"]["verified"] is False
+    assert (tiers["semantic"]["usd_input"], tiers["semantic"]["usd_output"]) == (0.005, 0.002)
+    assert result.summary["spend_usd"] == 0.0175
+    assert result.summary["saved_share"] == pytest.approx(3 / 5)
+    assert "semantic_unverified" in codes(result)
+    assert result.rows[0]["hits_semantic"] == 2
+
+
+def test_each_exclusion_is_counted_with_its_dollars(log: Path) -> None:
+    def finished(finish: str) -> dict[str, Any]:
+        return {"choices": [{"message": {"content": "Hi"}, "finish_reason": finish}]}
+
+    lines = [
+        line("a"),
+        line("b", request={"temperature": None}),
+        line("c", request={"temperature": 0.7}),
+        line("d", request={"tools": [{"type": "function"}]}),
+        line("e", response=finished("length")),
+        line("f", response=finished("content_filter")),
+        line("g", response=finished("tool_calls")),
+        line("h", status=500),
+        {**line("i"), "response": None},
+        line("j", cache_hit=True),
+        # Sampled and truncated: what no flag would admit comes first.
+        line("k", request={"temperature": 1}, response=finished("length")),
+        line("l", request={"tools": [{"type": "function"}]}, status=429),
+    ]
+    result = measure(log, lines)
+    excluded = result.summary["excluded"]
+    assert excluded == {
+        "sampled": {"requests": 2, "usd": 0.007},
+        "truncated": {"requests": 2, "usd": 0.007},
+        "error": {"requests": 2, "usd": 0.007},
+        "refusal": {"requests": 1, "usd": 0.0035},
+        "tool_calls": {"requests": 1, "usd": 0.0035},
+        "tools": {"requests": 1, "usd": 0.0035},
+        "already_cached": {"requests": 1, "usd": 0.0},
+        "no_answer": {"requests": 1, "usd": 0.0},
+    }
+    assert result.summary["cacheable"] == 1
+    assert result.summary["requests"] == 12 == 1 + sum(group["requests"] for group in excluded.values())
+    assert result.summary["spend_usd"] == 0.035
+    assert measure(log, lines, allow_sampled=True).summary["cacheable"] == 3
+
+
+def test_an_excluded_call_neither_serves_nor_is_served(log: Path) -> None:
+    failed = line("a", NEW_YEAR + 10, status=500)
+    summary = measure(log, [failed, line("a", NEW_YEAR + 20), {**failed, "timestamp": NEW_YEAR + 30}]).summary
+    assert summary["tiers"]["combined"]["hits"] == 0
+
+
+def test_tenants_models_and_system_prompts_are_walls(log: Path) -> None:
+    system = {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "a"}]}
+    lines = [
+        line("a", NEW_YEAR, team="red"),
+        line("a", NEW_YEAR + 10, team="blue"),
+        line("a", NEW_YEAR + 20, team="red", model="gpt-4o-mini"),
+        line("a", NEW_YEAR + 30, team="red", request=system),
+        line("a", NEW_YEAR + 40, team="red"),
+    ]
+    summary = measure(log, lines).summary
+    assert summary["tiers"]["combined"]["hits"] == 1
+    assert summary["tenants"] == {"n": 2, "fields": {"team": 5}}
+
+
+def test_a_cached_prompt_is_saved_at_what_it_cost(log: Path) -> None:
+    usage = {"input_tokens": 500, "cache_read_input_tokens": 9500, "output_tokens": 300}
+    body = {"type": "message", "content": [{"type": "text", "text": "Hi"}], "usage": usage, "choices": None}
+    lines = [line("a", NEW_YEAR + i, model="claude-sonnet-4-5", response=body) for i in (0, 10)]
+    summary = measure(log, lines).summary
+    assert (summary["saved_usd"], summary["saved_usd_naive"]) == (0.00885, 0.0345)
+    assert summary["tiers"]["exact"]["input_tokens"] == 10_000
+
+
+def test_each_call_is_priced_at_its_own_date(log: Path) -> None:
+    """O3 cost $10 a million input tokens in May 2025 and $2 from June; output $40, then $8."""
+    lines = [line("a", "2025-05-01T00:00:00Z", model="o3"), line("a", "2026-01-01T00:00:00Z", model="o3")]
+    summary = measure(log, lines).summary
+    assert summary["saved_usd"] == 0.0028
+    assert summary["spend_usd"] == 0.0028 + 0.014
+
+
+def test_unknown_models_have_tokens_and_no_dollars(log: Path) -> None:
+    result = measure(log, [line("a", NEW_YEAR + i, model="our-llama") for i in (0, 10)])
+    (row,) = result.rows
+    assert (row["requests"], row["requests_without_price"], row["input_tokens"]) == (2, 2, 2000)
+    assert (row["spend_usd"], row["saved_usd"]) == (None, None)
+    assert result.summary["tiers"]["exact"]["hits_without_price"] == 1
+    assert result.summary["saved_share"] is None
+    assert "our-llama" in next(w.message for w in result.warnings if w.code == "unknown_models")
+
+
+def test_calls_without_usage_are_counted_and_not_priced(log: Path) -> None:
+    result = measure(log, [line("a", NEW_YEAR + i, response={"usage": None}) for i in (0, 10)])
+    assert result.summary["requests_without_usage"] == 2
+    assert result.summary["priced_requests"] == 0
+    assert result.rows[0]["spend_usd"] is None
+    assert "no_usage" in codes(result)
+    assert "unknown_models" not in codes(result)
+
+
+def test_a_log_without_times_is_an_upper_bound(log: Path) -> None:
+    result = measure(log, [line("a", None), line("a", None)])
+    assert result.summary["order"] == "file position"
+    assert result.summary["span_s"] is None
+    assert result.summary["tiers"]["exact"]["hits"] == 1
+    assert {"unordered", "undated_prices"} <= set(codes(result))
+    mixed = measure(log, [line("a", NEW_YEAR), line("a", None)])
+    assert mixed.summary["order"] == "partly by file position"
+    assert "partly_unordered" in codes(mixed)
+
+
+def test_what_was_odd_about_the_log_is_said(log: Path) -> None:
+    lines: list[Any] = [
+        line("a", "2026-01-01T00:00:00"),
+        line("b", "2026-01-01T01:00:00", latency_ms=None, response={"service_tier": "flex"}),
+        b'{"request": {"mess',
+        b"\xef\xbb\xbf" + json.dumps(line("c")).encode(),
+    ]
+    result = measure(log, lines)
+    assert set(codes(result)) == {"naive_times", "service_tier", "skipped_lines", "repaired_lines", "short_span"}
+    assert result.summary["skipped"] == {"malformed_json": 1}
+    assert (result.summary["lines"], result.summary["requests"]) == (4, 3)
+    assert "latency_unknown" in codes(measure(log, [line("a", latency_ms=None)]))
+
+
+def test_a_truncated_archive_still_reports(log: Path) -> None:
+    noise = random.Random(0)
+    lines = [line(noise.randbytes(200).hex(), NEW_YEAR + i) for i in range(300)]
+    packed = gzip.compress("\n".join(map(json.dumps, lines)).encode())
+    log.write_bytes(packed[: len(packed) // 2])
+    result = run(Plan(str(log), embedder="hash-v1"))
+    assert 50 < result.summary["requests"] < 299
+    assert "damaged_log" in codes(result)
+
+
+def test_the_order_of_lines_changes_nothing(log: Path) -> None:
+    lines = [line(f"question {i % 7}", NEW_YEAR + 60 * i, answer=f"{i % 2}") for i in range(40)]
+    straight = measure(log, lines, embedder="static").summary
+    random.Random(1).shuffle(lines)
+    assert measure(log, lines, embedder="static").summary == straight
+    assert straight["tiers"]["combined"]["hits"] > 0
+
+
+def test_progress_is_told(log: Path) -> None:
+    log.write_text(json.dumps(line("a")))
+    seen: list[tuple[int, int, str]] = []
+    run(Plan(str(log), embedder="hash-v1"), progress=lambda done, total, what: seen.append((done, total, what)))
+    assert seen[0] == (log.stat().st_size, log.stat().st_size, "reading")
+    assert seen[-1][1:] == (1, "replaying")
+
+
+def test_bad_plans(tmp_path: Path, log: Path) -> None:
+    log.write_text(json.dumps(line("a")))
+    with pytest.raises(UsageError, match="tau"):
+        run(Plan(str(log), tau=1.5))
+    with pytest.raises(EmbedderError):
+        run(Plan(str(log), embedder="none"))
+    with pytest.raises(InputError, match="there is no file"):
+        run(Plan(str(tmp_path / "none")))
+
+
+def test_verdicts_of_whole_logs(log: Path) -> None:
+    unique = [line(f"{i}", NEW_YEAR + i * DAY / 20) for i in range(300)]
+    assert measure(log, unique).summary["verdict"].startswith("Not worth it: none of 300 cacheable")
+    repeats = [line(f"{i % 50}", NEW_YEAR + i * DAY / 20) for i in range(300)]
+    result = measure(log, repeats)
+    assert result.summary["verdict"] == "Worth it: exact matching alone saves 83.3% of the spend."
+    assert result.summary["saved_usd_interval_blocks"]["unit"] == "day"
+    assert result.summary["tiers"]["exact"]["hits"] == 250
+    low, high = result.summary["saved_usd_interval"]
+    assert low < result.summary["saved_usd"] == 0.875 < high
