@@ -37,7 +37,7 @@ def reembed(store: StorePath, embedder: options.Embedder = "static") -> None:
     """Embed every stored prompt again with another embedder; answers stay as they are."""
     from recall_cli.cli.render import note
     from recall_cli.core.embed import make_embedder
-    from recall_cli.core.sqlite import reembed
+    from recall_cli.core.upkeep import reembed
 
     made = reembed(store, make_embedder(embedder))
     note(f"{made:,} vectors in {store} are now {embedder}'s")

@@ -10,41 +10,24 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
 
+from recall_cli.core.dbfile import (
+    APPLICATION_ID,
+    SCHEMA,
+    SCHEMA_VERSION,
+    check_schema,
+    connect,
+    not_a_store,
+    unreadable,
+    write_embedder,
+)
 from recall_cli.core.store import entry_size
 from recall_cli.errors import StoreError, StoreMismatch
 from recall_cli.types import Completion, Embedder, Entry, Ids, Request, Usage, Vector
-
-SCHEMA_VERSION = 1
-APPLICATION_ID = 0x52434C31
-"""Marks a file as ours ("RCL1"), so that another program's database is refused, not written to."""
-
-BUSY_TIMEOUT_MS = 5_000
-"""How long a writer waits for another process's write before it reports a locked store."""
-
-SCHEMA = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE entries (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    identity BLOB NOT NULL UNIQUE,
-    partition BLOB NOT NULL,
-    namespace TEXT NOT NULL,
-    created REAL NOT NULL,
-    expires REAL,
-    used REAL NOT NULL,
-    size INTEGER NOT NULL,
-    has_vector INTEGER NOT NULL
-);
-CREATE TABLE vectors (id INTEGER PRIMARY KEY, vector BLOB NOT NULL);
-CREATE TABLE bodies (id INTEGER PRIMARY KEY, text BLOB NOT NULL, model TEXT NOT NULL, usage TEXT NOT NULL,
-                     created REAL NOT NULL, body BLOB NOT NULL);
-"""
 
 
 class SqliteStore:
@@ -202,7 +185,7 @@ class SqliteStore:
             if self._db.execute("PRAGMA user_version").fetchone()[0] == 0:
                 for statement in SCHEMA.split(";"):
                     self._db.execute(statement)
-                _write_embedder(self._db, embedder)
+                write_embedder(self._db, embedder)
                 self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
@@ -216,111 +199,3 @@ class SqliteStore:
             hint=f"open it with --embedder {meta.get('embedder')}, name another file, "
             f"or embed its prompts again: recall cache reembed {self.path} --embedder {embedder.name}",
         )
-
-
-def read_facts(path: Path) -> tuple[dict[str, Any], list[tuple[str, int, int]]]:
-    """Return a store's totals and its (namespace, entries, bytes), largest first; no embedder is needed."""
-    with closing(_existing(path)) as db:
-        meta = dict(db.execute("SELECT key, value FROM meta"))
-        entries, partitions, size = db.execute(
-            "SELECT count(*), count(DISTINCT partition), coalesce(sum(size), 0) FROM entries"
-        ).fetchone()
-        facts = {
-            "embedder": meta.get("embedder", ""),
-            "fingerprint": meta.get("fingerprint", ""),
-            "dim": int(meta.get("dim", 0)),
-            "schema": SCHEMA_VERSION,
-            "entries": entries,
-            "vectors": db.execute("SELECT count(*) FROM vectors").fetchone()[0],
-            "partitions": partitions,
-            "bytes": size,
-            "file_bytes": path.stat().st_size,
-        }
-        namespaces = db.execute(
-            "SELECT namespace, count(*), sum(size) FROM entries GROUP BY namespace ORDER BY count(*) DESC, namespace"
-        ).fetchall()
-    return facts, namespaces
-
-
-def reembed(path: str | Path, embedder: Embedder, *, batch: int = 1024) -> int:
-    """Embed every stored prompt again with another embedder; return how many vectors were made.
-
-    One transaction: a crash half way leaves the store as it was. Entries whose prompt was never
-    embedded (exact-only requests) stay without a vector.
-    """
-    made = 0
-    with closing(_existing(Path(path))) as db, db:
-        db.execute("BEGIN IMMEDIATE")
-        ids = [row[0] for row in db.execute("SELECT id FROM entries WHERE has_vector ORDER BY id")]
-        db.execute("DELETE FROM vectors")
-        for start in range(0, len(ids), batch):
-            chunk = ids[start : start + batch]
-            texts = [
-                db.execute("SELECT text FROM bodies WHERE id = ?", (id,)).fetchone()[0].decode("utf-8", "surrogatepass")
-                for id in chunk
-            ]
-            for id, vector in zip(chunk, embedder.embed_many(texts), strict=True):
-                if vector.any():
-                    db.execute("INSERT INTO vectors VALUES (?, ?)", (id, vector.tobytes()))
-                    made += 1
-        _write_embedder(db, embedder)
-    return made
-
-
-def _existing(path: Path) -> sqlite3.Connection:
-    """Return a connection to a store that exists; looking must not make a file."""
-    if not path.is_file():
-        raise StoreError(f"there is no store at {path}", hint="name the SQLite file that --store was given")
-    db = connect(path)
-    try:
-        check_schema(db, path)
-    except sqlite3.Error as error:
-        db.close()
-        raise unreadable(path, error) from error
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def _write_embedder(db: sqlite3.Connection, embedder: Embedder) -> None:
-    facts = {"embedder": embedder.name, "fingerprint": embedder.fingerprint, "dim": str(embedder.dim)}
-    db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", facts.items())
-
-
-def connect(path: Path) -> sqlite3.Connection:
-    """Return a connection with recall's settings. Raises StoreError when the file cannot be opened."""
-    try:
-        db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None, check_same_thread=False)
-        # Reads the header, so that a file of another kind is refused here and left as it is.
-        db.execute("PRAGMA schema_version")
-    except sqlite3.Error as error:
-        raise unreadable(path, error) from error
-    return db
-
-
-def check_schema(db: sqlite3.Connection, path: Path) -> None:
-    """Refuse a database that is not ours, or of a schema this version does not know."""
-    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-        raise not_a_store(path)
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    if version != SCHEMA_VERSION:
-        raise StoreError(
-            f"{path} has store schema {version}; this recall reads schema {SCHEMA_VERSION}",
-            hint="use the recall that wrote it, or name another file",
-        )
-
-
-def not_a_store(path: Path) -> StoreError:
-    """Return the error for a database of another program."""
-    return StoreError(f"{path} is a SQLite database, but not a recall store", hint="name another file for the store")
-
-
-def unreadable(path: Path, error: sqlite3.Error) -> StoreError:
-    """Return the error for a file that SQLite cannot use."""
-    if "locked" in str(error):
-        return StoreError(f"{path} is locked by another process", hint="wait for it to finish, or name another file")
-    return StoreError(
-        f"{path} cannot be used as a store: {error}",
-        hint="check that the folder exists and is writable, and that the file is a recall store",
-    )

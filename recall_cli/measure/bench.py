@@ -15,7 +15,7 @@ from recall_cli.core.request import text_request
 from recall_cli.core.sqlite import SqliteStore
 from recall_cli.core.table import TableEmbedder
 from recall_cli.errors import GateFailed, UsageError
-from recall_cli.measure import check, workload
+from recall_cli.measure import check, prompts, workload
 from recall_cli.measure.bench_warnings import warnings
 from recall_cli.measure.result import new_result
 from recall_cli.measure.timing import Arm, interleave, microseconds, ratio, sketch, timer_floor_ns
@@ -85,7 +85,7 @@ def run(plan: Plan, *, progress: Progress | None = None, stdin: BinaryIO | None 
     :raises GateFailed: when an arm answers wrongly; nothing is timed then.
     """
     policy = StaticPolicy(plan.tau)
-    work = workload.from_prompts(plan.prompts, stdin or sys.stdin.buffer) if plan.prompts else workload.bundled()
+    work = prompts.from_prompts(plan.prompts, stdin or sys.stdin.buffer) if plan.prompts else workload.bundled()
     result = new_result("bench", {**asdict(plan), "embedders": list(plan.names()), "workload": work.source})
     cases, solo, fresh = _prepare(plan, policy, work, progress)
     reference = _reference_arms(work, fresh) if plan.reference else {}
@@ -118,7 +118,7 @@ def run(plan: Plan, *, progress: Progress | None = None, stdin: BinaryIO | None 
 
 
 def _prepare(
-    plan: Plan, policy: StaticPolicy, work: workload.Workload, progress: Progress | None
+    plan: Plan, policy: StaticPolicy, work: prompts.Workload, progress: Progress | None
 ) -> tuple[list[Case], dict[str, dict[str, Arm]], list[str]]:
     """Return the filled caches with their arms, each embedder's own arms, and texts nobody has seen."""
     sizes = sorted({max(size, work.preloaded) for size in plan.entries})
@@ -141,7 +141,7 @@ def _prepare(
     return cases, solo, fresh[:fresh_each]
 
 
-def _case(plan: Plan, policy: StaticPolicy, embedder: Embedder, work: workload.Workload, texts: list[str]) -> Case:
+def _case(plan: Plan, policy: StaticPolicy, embedder: Embedder, work: prompts.Workload, texts: list[str]) -> Case:
     """Fill a cache, then look every query up once: the rates, and the check before the clock."""
     store = SqliteStore(plan.store, embedder=embedder) if plan.store else None
     cache = Cache(embedder=embedder, policy=policy, store=store)
@@ -160,7 +160,7 @@ def _case(plan: Plan, policy: StaticPolicy, embedder: Embedder, work: workload.W
     return Case(embedder, cache, size=len(texts), tally=tally)
 
 
-def _embed_arms(embedder: Embedder, work: workload.Workload, fresh: list[str]) -> dict[str, Arm]:
+def _embed_arms(embedder: Embedder, work: prompts.Workload, fresh: list[str]) -> dict[str, Arm]:
     texts = [query.text for query in work.queries]
     arms = {
         "embed": Arm("embed", embedder.embed, texts),
@@ -174,7 +174,7 @@ def _embed_arms(embedder: Embedder, work: workload.Workload, fresh: list[str]) -
     return arms
 
 
-def _lookup_arms(case: Case, work: workload.Workload, fresh: list[str]) -> dict[str, Arm]:
+def _lookup_arms(case: Case, work: prompts.Workload, fresh: list[str]) -> dict[str, Arm]:
     cache = case.cache
     texts = list(dict.fromkeys([*work.seeds, *(query.text for query in work.queries)]))
     stored = [text for text in texts if cache.exact(text_request(text, NAMESPACE)) is not None]
@@ -194,7 +194,7 @@ def _lookup_arms(case: Case, work: workload.Workload, fresh: list[str]) -> dict[
     }
 
 
-def _reference_arms(work: workload.Workload, fresh: list[str]) -> dict[str, Arm]:
+def _reference_arms(work: prompts.Workload, fresh: list[str]) -> dict[str, Arm]:
     """Return model2vec's own encode on the bundled table, after checking that it agrees with ours.
 
     The table is expanded to float32 for it too: that is its faster dtype, so the fairer rival.
@@ -258,7 +258,7 @@ def _ratios(
     return ratios
 
 
-def _raised(plan: Plan, work: workload.Workload) -> list[Warn]:
+def _raised(plan: Plan, work: prompts.Workload) -> list[Warn]:
     small = [size for size in plan.entries if size < work.preloaded]
     if not small:
         return []

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from recall_cli import stats
+from recall_cli.measure.prompts import Kind, Workload
 from recall_cli.measure.timing import Arm
-from recall_cli.measure.workload import Kind, Workload
 from recall_cli.types import Warn
 
 OUTLIER_SHARE = 0.01

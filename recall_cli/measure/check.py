@@ -16,7 +16,7 @@ from recall_cli import stats
 from recall_cli.core.cache import Cache
 from recall_cli.core.request import text_request
 from recall_cli.errors import GateFailed
-from recall_cli.measure.workload import Kind, Query
+from recall_cli.measure.prompts import Kind, Query
 from recall_cli.types import Completion, Outcome, Vector
 
 SCORE_TOLERANCE = 1e-5

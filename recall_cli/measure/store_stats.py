@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from recall_cli.core.sqlite import read_facts
+from recall_cli.core.upkeep import read_facts
 from recall_cli.measure.result import new_result
 from recall_cli.types import Result
 

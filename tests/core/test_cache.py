@@ -19,8 +19,9 @@ from recall_cli.core.cache import Cache
 from recall_cli.core.embed import HashEmbedder, make_embedder
 from recall_cli.core.policy import StaticPolicy
 from recall_cli.core.request import parse_body, text_request
-from recall_cli.core.sqlite import SqliteStore, read_facts, reembed
+from recall_cli.core.sqlite import SqliteStore
 from recall_cli.core.store import MemoryStore
+from recall_cli.core.upkeep import read_facts, reembed
 from recall_cli.errors import StoreError, StoreMismatch, UsageError
 from recall_cli.types import Completion, Outcome, Request
 

@@ -13,7 +13,7 @@ from recall_cli.core.request import text_request
 from recall_cli.errors import GateFailed
 from recall_cli.measure import bench
 from recall_cli.measure.check import BENCH_ANSWER, by_kind, rates, tally
-from recall_cli.measure.workload import Kind, Query
+from recall_cli.measure.prompts import Kind, Query
 from recall_cli.types import Ids, Vector
 
 STATIC = make_embedder("static")

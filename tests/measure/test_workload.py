@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recall_cli.errors import InputError, UsageError
-from recall_cli.measure import workload
-from recall_cli.measure.workload import Kind, Query, bundled, filler, from_prompts, workloads_dir
+from recall_cli.measure import prompts, workload
+from recall_cli.measure.prompts import Kind, Query, from_prompts
+from recall_cli.measure.workload import bundled, filler, workloads_dir
 
 TRAPS = {"negation", "number", "date", "entity", "scope", "unit", "comparison", "tense", "role", "aspect"}
 PROMPTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1).filter(
-    lambda text: text == text.strip() and not workload.JSON_START.match(text) and not text.startswith("\ufeff")
+    lambda text: text == text.strip() and not prompts.JSON_START.match(text) and not text.startswith("\ufeff")
 )
 
 

@@ -1,0 +1,78 @@
+"""The file under a SQLite store: its schema, its marks, and what is refused."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from recall_cli.errors import StoreError
+from recall_cli.types import Embedder
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x52434C31
+"""Marks a file as ours ("RCL1"), so that another program's database is refused, not written to."""
+
+BUSY_TIMEOUT_MS = 5_000
+"""How long a writer waits for another process's write before it reports a locked store."""
+
+SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE entries (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    identity BLOB NOT NULL UNIQUE,
+    partition BLOB NOT NULL,
+    namespace TEXT NOT NULL,
+    created REAL NOT NULL,
+    expires REAL,
+    used REAL NOT NULL,
+    size INTEGER NOT NULL,
+    has_vector INTEGER NOT NULL
+);
+CREATE TABLE vectors (id INTEGER PRIMARY KEY, vector BLOB NOT NULL);
+CREATE TABLE bodies (id INTEGER PRIMARY KEY, text BLOB NOT NULL, model TEXT NOT NULL, usage TEXT NOT NULL,
+                     created REAL NOT NULL, body BLOB NOT NULL);
+"""
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Return a connection with recall's settings. Raises StoreError when the file cannot be opened."""
+    try:
+        db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None, check_same_thread=False)
+        # Reads the header, so that a file of another kind is refused here and left as it is.
+        db.execute("PRAGMA schema_version")
+    except sqlite3.Error as error:
+        raise unreadable(path, error) from error
+    return db
+
+
+def check_schema(db: sqlite3.Connection, path: Path) -> None:
+    """Refuse a database that is not ours, or of a schema this version does not know."""
+    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        raise not_a_store(path)
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version != SCHEMA_VERSION:
+        raise StoreError(
+            f"{path} has store schema {version}; this recall reads schema {SCHEMA_VERSION}",
+            hint="use the recall that wrote it, or name another file",
+        )
+
+
+def not_a_store(path: Path) -> StoreError:
+    """Return the error for a database of another program."""
+    return StoreError(f"{path} is a SQLite database, but not a recall store", hint="name another file for the store")
+
+
+def unreadable(path: Path, error: sqlite3.Error) -> StoreError:
+    """Return the error for a file that SQLite cannot use."""
+    if "locked" in str(error):
+        return StoreError(f"{path} is locked by another process", hint="wait for it to finish, or name another file")
+    return StoreError(
+        f"{path} cannot be used as a store: {error}",
+        hint="check that the folder exists and is writable, and that the file is a recall store",
+    )
+
+
+def write_embedder(db: sqlite3.Connection, embedder: Embedder) -> None:
+    """Say whose vectors the store holds from now on."""
+    facts = {"embedder": embedder.name, "fingerprint": embedder.fingerprint, "dim": str(embedder.dim)}
+    db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", facts.items())
