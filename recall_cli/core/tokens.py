@@ -58,6 +58,7 @@ class Tokens:
             raise UsageError(f"there is no tokenizer {choice!r}", hint=f"choose one of {', '.join(CHOICES)}")
         tokenizer.no_padding()
         tokenizer.no_truncation()
+        self._encode = tokenizer.encode
         self._encode_batch = tokenizer.encode_batch_fast
         self.max_length = max_length
         self.max_chars = _max_chars(tokenizer, max_length)
@@ -106,24 +107,35 @@ class Tokens:
         return ids[: self.max_length]
 
     def _learn(self, text: str) -> list[int]:
+        known = self._known
         words = text.split(" ")
-        new = list({word for word in words if word not in self._known})
+        new = [word for word in dict.fromkeys(words) if word not in known]
         try:
-            fresh = {
-                word: encoding.ids
-                for word, encoding in zip(new, self._encode_batch(new, add_special_tokens=False), strict=True)
-            }
+            fresh = self._encode_words(new)
         except MALFORMED:
             return self._learn(_well_formed(text))
-        known = self._known
+        ids: list[int] = []
+        for word in words:
+            ids += fresh[word] if word in fresh else known[word]
         if len(known) + len(fresh) > WORDS_KEPT:
             # A new dict, not clear(): another thread may be in the middle of reading the old one.
             known = self._known = {}
-        ids: list[int] = []
-        for word in words:
-            ids += fresh[word] if word in fresh else self._known.get(word) or self._plain(word)
         known.update((word, found) for word, found in fresh.items() if len(word) <= LONGEST_KEPT)
         return ids
+
+    def _encode_words(self, words: list[str]) -> dict[str, list[int]]:
+        """Return each word's ids, by one call on all of them: a call a word costs three times as much."""
+        encoding = self._encode(" ".join(words), add_special_tokens=False)
+        found: dict[str, list[int]] = {word: [] for word in words}
+        ends = iter(words)
+        word = next(ends)
+        end = len(word)
+        for id, (start, _) in zip(encoding.ids, encoding.offsets, strict=True):
+            while start >= end:
+                word = next(ends)
+                end += 1 + len(word)
+            found[word].append(id)
+        return found
 
     def _nanotoken(self, tokenizer: Tokenizer) -> Encode | None:
         try:
