@@ -1,80 +1,189 @@
-"""Exact nearest neighbours in numpy: the baseline every other index is measured against."""
+"""Exact search, what every index checks, and the one place that knows the indexes by name.
+
+Every engine keeps the same contract (`tests/contract/test_index.py`):
+
+* similarities are cosines, computed in float32 from the full vectors, best first;
+* rows and queries have unit length; a row of zeros is refused, a query of zeros has no neighbours;
+* `add` is all or nothing: a ValueError leaves the index as it was;
+* ids with identical vectors all stay findable; a search for one neighbour returns the largest of them;
+* any method may be called from any thread.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recall_cli.types import Ids, Vector
+from recall_cli.core.ledger import Ledger
+from recall_cli.errors import UsageError
 
-FIRST_CAPACITY = 16
-"""Rows allocated at first: a cache has many small partitions, so start small and double."""
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from recall_cli.types import Ids, Index, Vector
+
+KINDS = ("auto", "exact", "scan", "hnsw")
+
+# How far the squared length of a row or a query may be from 1. Models that store float16 or int8 are
+# normalised in float32 by their embedder, so this only has to absorb rounding; anything further off is
+# a vector that nobody normalised, and its "cosine" would be wrong.
+_UNIT_SLACK = 2e-3
+
+
+def checked_rows(ids: Ids, vectors: Vector, dim: int) -> tuple[Ids, Vector]:
+    """Return ids (n,) int64 and vectors (n, dim) float32, contiguous, or raise ValueError saying what is wrong."""
+    ids = np.asarray(ids)
+    if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
+        raise ValueError(f"ids must be one row of integers, not {ids.dtype} of shape {ids.shape}")
+    vectors = np.ascontiguousarray(vectors, np.float32)
+    if vectors.shape != (len(ids), dim):
+        raise ValueError(f"{len(ids)} ids need vectors of shape ({len(ids)}, {dim}), not {vectors.shape}")
+    squares = np.einsum("ij,ij->i", vectors, vectors)
+    # Written so that NaN, for which every comparison is false, fails too.
+    if not (np.abs(squares - 1.0) < _UNIT_SLACK).all():
+        worst = int(np.argmin(np.abs(squares - 1.0) < _UNIT_SLACK))
+        raise ValueError(f"vector {worst} {_fault(vectors[worst])}")
+    return ids.astype(np.int64, copy=False), vectors
+
+
+def checked_query(vector: Vector, dim: int, k: int) -> Vector | None:
+    """Return the query as (dim,) float32, contiguous; None for the zero vector, which has no neighbours.
+
+    Raises ValueError on NaN, infinity, another shape, another length than 1, or k < 1.
+    """
+    vector = np.ascontiguousarray(vector, np.float32)
+    if vector.shape != (dim,):
+        raise ValueError(f"a query has shape ({dim},), not {vector.shape}")
+    if k < 1:
+        raise ValueError(f"k must be at least 1, not {k}")
+    if -_UNIT_SLACK < vector.dot(vector) - 1.0 < _UNIT_SLACK:
+        return vector
+    if not vector.any():
+        return None
+    raise ValueError(f"the query {_fault(vector)}")
+
+
+def _fault(vector: Vector) -> str:
+    if not np.isfinite(vector).all():
+        return "contains NaN or infinity"
+    length = float(np.linalg.norm(vector))
+    return f"has length {length:.4g}; it must have length 1" if length else "is all zeros and has no direction"
+
+
+def no_answer() -> tuple[Ids, Vector]:
+    """Return the answer of an index that has nothing to offer."""
+    return np.empty(0, np.int64), np.empty(0, np.float32)
+
+
+def best_rows(similarities: Vector, k: int) -> Ids:
+    """Return the positions of the k largest similarities, best first, in O(n) for k far below n."""
+    if k < len(similarities):
+        top = np.argpartition(similarities, len(similarities) - k)[-k:]
+        return top[np.argsort(-similarities[top], kind="stable")]
+    return np.argsort(-similarities, kind="stable")
 
 
 class ExactIndex:
-    """A float32 matrix and one matrix-vector product a search: finds what there is to find.
+    """Compare with every row: always right, and the fastest there is for a few thousand rows.
 
-    Grows by doubling; removal moves the last row into the gap, so the rows stay dense.
-    Not locked: the owner (`Cache`) serialises calls.
+    A removed row's place is taken by the last row, so the matrix has no holes and needs no compaction.
     """
 
     def __init__(self, dim: int) -> None:
-        self.dim = dim
-        self._rows: Vector = np.empty((FIRST_CAPACITY, dim), dtype=np.float32)
-        self._ids: Ids = np.empty(FIRST_CAPACITY, dtype=np.int64)
-        self._row_of: dict[int, int] = {}
+        self._dim = dim
+        self._lock = Lock()
+        self._book = Ledger()
+        self._matrix = np.empty((64, dim), np.float32)
+        # Where products are written: a fresh array of 50,000 floats would cost its page faults each time.
+        self._scratch = np.empty(64, np.float32)
 
     def __len__(self) -> int:
-        return len(self._row_of)
+        """Return the number of ids."""
+        return len(self._book)
 
     def add(self, ids: Ids, vectors: Vector) -> None:
-        """Add rows, shape (n,) and (n, dim). Raises ValueError on NaN, wrong shape or a known id."""
-        if vectors.ndim != 2 or vectors.shape != (len(ids), self.dim):
-            raise ValueError(f"expected shape ({len(ids)}, {self.dim}), got {vectors.shape}")
-        if not np.isfinite(vectors).all():
-            raise ValueError("a vector holds NaN or infinity")
-        new = [int(i) for i in ids]
-        if len(set(new)) != len(new) or any(i in self._row_of for i in new):
-            raise ValueError("an id is already in the index")
-        start = len(self._row_of)
-        end = start + len(new)
-        if end > len(self._rows):
-            self._grow(end)
-        self._rows[start:end] = vectors
-        self._ids[start:end] = ids
-        self._row_of.update(zip(new, range(start, end), strict=True))
+        """Add rows (n, dim) under ids (n,). Raises ValueError and changes nothing if any cannot be added."""
+        ids, vectors = checked_rows(ids, vectors, self._dim)
+        with self._lock:
+            start = self._book.rows
+            fresh = self._book.admit(ids, vectors)
+            self._matrix = grown(self._matrix, start, len(fresh))
+            self._matrix[start : start + len(fresh)] = vectors if len(fresh) == len(ids) else vectors[fresh]
+            if len(self._scratch) < len(self._matrix):
+                self._scratch = np.empty(len(self._matrix), np.float32)
 
     def remove(self, ids: Iterable[int]) -> None:
         """Forget ids; unknown ones are ignored."""
-        for id in ids:
-            row = self._row_of.pop(id, None)
-            if row is None:
-                continue
-            last = len(self._row_of)
-            if row != last:
-                moved = int(self._ids[last])
-                self._rows[row] = self._rows[last]
-                self._ids[row] = moved
-                self._row_of[moved] = row
+        with self._lock:
+            for id in ids:
+                hole = self._book.release(int(id))
+                if hole is not None:
+                    self._matrix[hole] = self._matrix[self._book.fill_hole(hole)]
 
     def search(self, vector: Vector, k: int = 1) -> tuple[Ids, Vector]:
-        """Return up to k (ids, similarities), best first; fewer when the index holds fewer."""
-        n = len(self._row_of)
-        similarities = self._rows[:n] @ vector
-        if k == 1 and n:
-            # argmax over a full sort: for one neighbour it is the whole job.
-            best = int(similarities.argmax())
-            return self._ids[best : best + 1].copy(), similarities[best : best + 1]
-        top = np.argpartition(similarities, n - k)[n - k :] if k < n else np.arange(n)
-        top = top[np.argsort(-similarities[top], kind="stable")]
-        return self._ids[top], similarities[top]
+        """Return up to k (ids, cosines), best first."""
+        query = checked_query(vector, self._dim, k)
+        with self._lock:
+            rows = self._book.rows
+            if query is None or not rows:
+                return no_answer()
+            similarities = np.dot(self._matrix[:rows], query, out=self._scratch[:rows])
+            if k == 1:
+                best = int(similarities.argmax())
+                return self._book.newest[best : best + 1].copy(), similarities[best : best + 1].copy()
+            top = best_rows(similarities, k)
+            return self._book.answers(top, similarities[top], k)
 
-    def _grow(self, needed: int) -> None:
-        capacity = max(needed, 2 * len(self._rows))
-        rows: Vector = np.empty((capacity, self.dim), dtype=np.float32)
-        ids: Ids = np.empty(capacity, dtype=np.int64)
-        n = len(self._row_of)
-        rows[:n] = self._rows[:n]
-        ids[:n] = self._ids[:n]
-        self._rows, self._ids = rows, ids
+    def ids(self) -> Ids:
+        """Return a copy of all ids, oldest entry first."""
+        with self._lock:
+            return self._book.ids()
+
+    def fetch(self, ids: Ids) -> tuple[Ids, Vector]:
+        """Return those of the ids that are here, and copies of their vectors."""
+        with self._lock:
+            found, rows = self._book.find(ids.tolist())
+            return found, self._matrix[rows]
+
+    def memory_bytes(self) -> int:
+        """Return the bytes of memory in use; reserved rows that were never written take none."""
+        with self._lock:
+            return self._book.rows * (self._dim + 1) * 4 + self._book.memory_bytes()
+
+
+def grown(matrix: Vector, used: int, extra: int) -> Vector:
+    """Return a matrix with room for `extra` more rows, doubling so that single adds cost O(1) on average."""
+    if used + extra <= len(matrix):
+        return matrix
+    larger = np.empty((max(2 * len(matrix), used + extra), matrix.shape[1]), np.float32)
+    larger[:used] = matrix[:used]
+    return larger
+
+
+def make_index(kind: str, dim: int, **options: Any) -> Index:
+    """Make an empty index by name: auto, exact, scan or hnsw. Raises UsageError for another name or option."""
+    try:
+        if kind == "exact":
+            return ExactIndex(dim, **options)
+        if kind == "scan":
+            from recall_cli.core.scan import ScanIndex
+
+            return ScanIndex(dim, **options)
+        if kind == "hnsw":
+            from recall_cli.core.hnsw import HnswIndex
+
+            return HnswIndex(dim, **options)
+        if kind == "auto":
+            from recall_cli.core.auto import AutoIndex
+
+            return AutoIndex(dim, **options)
+    except TypeError as error:
+        raise UsageError(f"index {kind} cannot be made: {error}", hint="Leave the option out.") from error
+    except ImportError as error:
+        raise UsageError(
+            f"index {kind} needs a package that cannot be imported: {error}",
+            hint="Install it, or choose the index called exact.",
+        ) from error
+    raise UsageError(f"there is no index called {kind!r}", hint=f"Choose one of {', '.join(KINDS)}.")
