@@ -11,6 +11,8 @@ Every engine keeps the same contract (`tests/contract/test_index.py`):
 
 from __future__ import annotations
 
+import mmap
+from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -157,7 +159,14 @@ def grown(matrix: Vector, used: int, extra: int) -> Vector:
     """Return a matrix with room for `extra` more rows, doubling so that single adds cost O(1) on average."""
     if used + extra <= len(matrix):
         return matrix
-    larger = np.empty((max(2 * len(matrix), used + extra), matrix.shape[1]), np.float32)
+    rows, dim = max(2 * len(matrix), used + extra), matrix.shape[1]
+    # Straight from the system: memory is taken only where rows are written, and goes back when the matrix is
+    # replaced. The C library would keep the blocks of past sizes, half as much again.
+    pages = mmap.mmap(-1, rows * dim * 4)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without huge pages
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    larger = np.frombuffer(pages, np.float32).reshape(rows, dim)
     larger[:used] = matrix[:used]
     return larger
 

@@ -18,32 +18,37 @@ DENSE_UP_TO = 256
 
 
 class Rotation:
-    """Maps `dim` dimensions into `padded` >= dim, keeping every inner product. `one` is not thread-safe."""
+    """Maps `dim` dimensions into `padded` >= dim, keeping every inner product. `one` is not thread-safe.
 
-    def __init__(self, dim: int, padded: int) -> None:
+    `spare` more coordinates follow: 0 in the result of `many`, and in `output` whatever the owner puts there.
+    """
+
+    def __init__(self, dim: int, padded: int, *, spare: int = 0) -> None:
         self._dim = dim
         self._left, self._right = _factors(padded)
         shape = (len(self._left), len(self._right))
         self._input = np.zeros(shape, np.float32)
         self._between = np.empty(shape, np.float32)
-        self._result = np.empty(shape, np.float32)
         self._flat_input = self._input.reshape(-1)[:dim]
-        self.output: Vector = self._result.reshape(-1)
+        self.output: Vector = np.zeros(padded + spare, np.float32)
+        self._result = self.output[:padded].reshape(shape)
 
     def one(self, vector: Vector) -> Vector:
-        """Rotate one vector (dim,) into `output` (padded,), which the next call overwrites."""
+        """Rotate one vector (dim,) into `output` (padded + spare,), which the next call overwrites."""
         self._flat_input[:] = vector
         self._left.dot(self._input, self._between)
         self._between.dot(self._right, self._result)
         return self.output
 
     def many(self, vectors: Vector) -> Vector:
-        """Return the rotated rows, (n, padded), of rows (n, dim)."""
+        """Return the rotated rows, (n, padded + spare), of rows (n, dim)."""
         rows, columns = self._input.shape
         padded = np.zeros((len(vectors), rows * columns), np.float32)
         padded[:, : self._dim] = vectors
         turned = (padded.reshape(-1, columns) @ self._right).reshape(-1, rows, columns)
-        return np.ascontiguousarray(np.matmul(self._left, turned)).reshape(len(vectors), rows * columns)
+        result = np.zeros((len(vectors), len(self.output)), np.float32)
+        result[:, : rows * columns] = np.matmul(self._left, turned).reshape(len(vectors), -1)
+        return result
 
 
 @cache

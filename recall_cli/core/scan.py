@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 # 128 .9996/1.0, 256 1.0/1.0. A code per dimension costs 64 us more at 50,000 x 256.
 FULL_CODE_BELOW = 192
 
+# faiss turns a query's products with the centroids into bytes and adds up one a code, in 16 bits and without a guard:
+# with more than 65,535 / 255 = 257 codes the sums of the very best rows may wrap round, and exact copies of
+# a query go missing (faiss 1.15: 2 % at 1,536 dimensions with m = dim/2, 90 % at 2,048). See `_guard`.
+UNGUARDED_CODES = 256
+
 # Candidates compared in full. At 50,000 x 256 real: 16 gives .9996, 32 and up 1.000; 48 is the margin for
 # less even data (+0.004 over 32 with a shared direction) at 3 us.
 REFINE = 48
@@ -68,6 +73,19 @@ def _codebook(width: int) -> Vector:
     return centroids.astype(np.float32)
 
 
+def _guard(centroids: Vector, codes: int) -> float:
+    """Return what a query needs in its spare coordinate for the sum of its bytes to stay below 65,536.
+
+    faiss scales the products of all codes by one factor, such that the widest range becomes 255. The spare
+    coordinate is 0 in every row, so it ranks nothing; in the query it makes for a range of at least `span`. The ranges
+    of the other codes are at most diameter x |part of the query|, and these parts, of a vector of length 1,
+    sum to at most sqrt(codes). Each byte is rounded, hence codes / 2.
+    """
+    diameter = np.linalg.norm(centroids[:, None] - centroids, axis=2).max()
+    span = 255 * diameter * codes**0.5 / (65_535 - 255 - codes / 2)
+    return float(span / np.ptp(centroids[:, 0]))
+
+
 def _empty_codes(dim: int, m: int) -> Any:
     # Any: what types faiss has are incomplete.
     return faiss.IndexPQFastScan(dim, m, 4, faiss.METRIC_INNER_PRODUCT)
@@ -88,17 +106,18 @@ class ScanIndex:
             raise ValueError(f"m must be between 1 and the {dim} dimensions, not {m}")
         if refine < 1:
             raise ValueError(f"refine must be at least 1, not {refine}")
-        self._dim, self._m, self._refine = dim, m, refine
-        self._width = -(-dim // m)
+        width = -(-dim // m)
+        self._guarded = m > UNGUARDED_CODES
+        self._dim, self._m, self._refine, self._width = dim, m + self._guarded, refine, width
         self._lock = Lock()
         self._book = Ledger()
         self._matrix = np.empty((64, dim), np.float32)
-        self._rotation = Rotation(dim, m * self._width)
-        self._mean = np.zeros(m * self._width, np.float32)
+        self._rotation = Rotation(dim, m * width, spare=width * self._guarded)
+        self._mean = np.zeros(self._m * width, np.float32)
         self._fitted_at = 0
-        self._codes = _empty_codes(m * self._width, m)
+        self._codes = _empty_codes(self._m * width, self._m)
         self._packer: Any = self._codes.get_CodePacker()
-        self._set_codebook(scale=len(self._mean) ** -0.5)
+        self._set_codebook(variance=1.0)
         # What one search writes to, with the pointers faiss wants: making them each time costs 2 us.
         self._rough = np.empty(refine, np.float32)
         self._rows = np.empty(refine, np.int64)
@@ -183,18 +202,21 @@ class ScanIndex:
             codes = int(self._codes.codes.size())
             return self._book.rows * self._dim * 4 + codes + self._book.memory_bytes()
 
-    def _set_codebook(self, scale: float) -> None:
-        centroids = np.tile(_codebook(self._width).ravel() * np.float32(scale), self._m)
-        faiss.copy_array_to_vector(centroids, self._codes.pq.centroids)
+    def _set_codebook(self, variance: float) -> None:
+        """Scale the codebook to rows whose squared distance from their mean is `variance`."""
+        centroids = _codebook(self._width) * np.float32((variance / (self._m * self._width)) ** 0.5)
+        faiss.copy_array_to_vector(np.tile(centroids.ravel(), self._m), self._codes.pq.centroids)
         self._codes.is_trained = True
+        if self._guarded:
+            self._rotation.output[-self._width] = _guard(centroids, self._m)
 
     def _fit(self, rows: int) -> None:
         """Take mean and scale from the rows; drops every code."""
         self._codes.reset()
-        self._mean = self._rotation.many(self._matrix[:rows].mean(axis=0, dtype=np.float64)[None].astype(np.float32))[0]
-        # Rows have length 1, so this is the variance left around the mean, a coordinate.
-        variance = max(1.0 - float(self._mean.dot(self._mean)), 1e-6) / len(self._mean)
-        self._set_codebook(scale=variance**0.5)
+        mean = self._matrix[:rows].mean(axis=0, dtype=np.float64).astype(np.float32)
+        self._mean = self._rotation.many(mean[None])[0]
+        # Rows have length 1, so what the mean does not explain is this.
+        self._set_codebook(variance=max(1.0 - float(mean.dot(mean)), 1e-6))
 
     def _encode(self, start: int, end: int) -> None:
         # One thread: coding is fast enough, and OpenMP's threads spin, which on busy cores makes it slower.

@@ -35,8 +35,8 @@ ENGINES = {
 
 # A graph takes most of its time to link; fewer links suffice for a test of bookkeeping.
 LEAN = ENGINES | {
-    "hnsw": lambda dim: HnswIndex(dim, M=8, ef_construction=24, background=False),
-    "hnsw-background": lambda dim: HnswIndex(dim, M=8, ef_construction=24),
+    "hnsw": lambda dim: HnswIndex(dim, M=8, ef_construction=40, background=False),
+    "hnsw-background": lambda dim: HnswIndex(dim, M=8, ef_construction=40),
     "auto": lambda dim: AutoIndex(dim, scan_at=2_000, background=False),
     "auto-background": lambda dim: AutoIndex(dim, scan_at=2_000),
 }
