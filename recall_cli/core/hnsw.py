@@ -110,6 +110,7 @@ class _Graph:
         ids, vectors = checked_rows(ids, vectors, self._dim)
         with self._lock:
             self._book.refuse_known(ids)
+            self._reserve(self._book.rows + len(ids))
         # A chunk on its own cannot be refused any more, except by a caller that adds one id from two threads.
         for at in range(0, len(ids), _CHUNK):
             with self._lock:
@@ -121,11 +122,14 @@ class _Graph:
         if not fresh:
             return
         end = start + len(fresh)
-        if end > self._capacity:
-            self._capacity = max(2 * self._capacity, end)
+        self._reserve(end)
+        self._graph.add_items(vectors[fresh], np.arange(start, end), num_threads=self._threads)
+
+    def _reserve(self, rows: int) -> None:
+        if rows > self._capacity:
+            self._capacity = max(2 * self._capacity, rows)
             self._graph.resize_index(self._capacity)
             self._graph.set_ef(self._ef)
-        self._graph.add_items(vectors[fresh], np.arange(start, end), num_threads=self._threads)
 
     def remove(self, ids: Iterable[int]) -> None:
         with self._lock:

@@ -53,7 +53,7 @@ CANDIDATES_PER_NEIGHBOUR = 8
 # ones would change nothing: the mean of 16,384 unit rows is known to better than 1 %.
 FIT_AT = (256, 2_048, 16_384)
 
-_CHUNK = 4_096  # rows coded at a time, which bounds the temporary copies
+_CHUNK = 512  # rows coded at a time: the temporary copies stay in the processor's caches
 
 
 @cache
