@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 KINDS = ("auto", "exact", "scan", "hnsw")
 
+# Rows reserved at first: a cache has many partitions with few rows each.
+FIRST_ROWS = 16
+
 # How far the squared length of a row or a query may be from 1. Models that store float16 or int8 are
 # normalised in float32 by their embedder, so this only has to absorb rounding; anything further off is
 # a vector that nobody normalised, and its "cosine" would be wrong.
@@ -97,9 +100,9 @@ class ExactIndex:
         self._dim = dim
         self._lock = Lock()
         self._book = Ledger()
-        self._matrix = np.empty((64, dim), np.float32)
+        self._matrix = np.empty((FIRST_ROWS, dim), np.float32)
         # Where products are written: a fresh array of 50,000 floats would cost its page faults each time.
-        self._scratch = np.empty(64, np.float32)
+        self._scratch = np.empty(FIRST_ROWS, np.float32)
 
     def __len__(self) -> int:
         """Return the number of ids."""

@@ -36,7 +36,7 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self.newest: NDArray[np.int64] = np.empty(64, np.int64)
+        self.newest: NDArray[np.int64] = np.empty(16, np.int64)
         self._row_of: dict[int, int] = {}
         # Digest of the vector's bytes -> row. 128 bits, so equal digests are taken for equal vectors.
         self._row_by_key: dict[bytes, int] = {}

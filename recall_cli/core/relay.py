@@ -11,7 +11,7 @@ from __future__ import annotations
 import atexit
 import logging
 import weakref
-from threading import Event, Lock, Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -59,7 +59,7 @@ class Relay:
         self._writing = Lock()
         self._changes: list[Change] | None = None  # a list while a successor is being filled
         self._builder: Thread | None = None
-        self._stop = Event()
+        self._stopped = False  # for good: the process is ending, or a successor could not be built
         _relays.add(self)
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ class Relay:
     def _hand_over(self, make: Callable[[], Engine], *, background: bool) -> None:
         """Replace the engine by what `make` returns, filled; does nothing while that is already going on."""
         with self._writing:
-            if self._changes is not None or self._stop.is_set():
+            if self._changes is not None or self._stopped:
                 return
             self._changes = []
             ids = self._engine.ids()
@@ -127,14 +127,14 @@ class Relay:
             self._build(make, ids)
         except Exception:
             # The engine in service is whole; without this, every later write would try and fail again.
-            self._stop.set()
+            self._stopped = True
             _log.exception("building a new index failed; the present one stays in service")
 
     def _build(self, make: Callable[[], Engine], ids: Ids) -> None:
         try:
             successor = make()
             for at in range(0, len(ids), _CHUNK):
-                if self._stop.is_set():
+                if self._stopped:
                     return
                 successor.add(*self._engine.fetch(ids[at : at + _CHUNK]))
             for left in reversed(range(_ROUNDS)):
@@ -166,6 +166,6 @@ _relays: weakref.WeakSet[Relay] = weakref.WeakSet()
 def _stop_all() -> None:
     """End background building before the interpreter goes away under it."""
     for relay in list(_relays):
-        relay._stop.set()
+        relay._stopped = True
     for relay in list(_relays):
         relay.wait()

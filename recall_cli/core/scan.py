@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import faiss
 import numpy as np
 
-from recall_cli.core.index import best_rows, checked_query, checked_rows, grown, no_answer
+from recall_cli.core.index import FIRST_ROWS, best_rows, checked_query, checked_rows, grown, no_answer
 from recall_cli.core.ledger import Ledger
 from recall_cli.core.rotation import Rotation
 
@@ -65,7 +65,7 @@ def _codebook(width: int) -> Vector:
     random = np.random.default_rng(0)
     sample = random.standard_normal((4_096, width))
     centroids = sample[:16].copy()
-    for _ in range(40):
+    for _ in range(150):
         nearest = (sample @ centroids.T - (centroids**2).sum(axis=1) / 2).argmax(axis=1)
         for at in range(16):
             members = sample[nearest == at]
@@ -111,7 +111,7 @@ class ScanIndex:
         self._dim, self._m, self._refine, self._width = dim, m + self._guarded, refine, width
         self._lock = Lock()
         self._book = Ledger()
-        self._matrix = np.empty((64, dim), np.float32)
+        self._matrix = np.empty((FIRST_ROWS, dim), np.float32)
         self._rotation = Rotation(dim, m * width, spare=width * self._guarded)
         self._mean = np.zeros(self._m * width, np.float32)
         self._fitted_at = 0

@@ -33,10 +33,10 @@ ENGINES = {
     "auto-background": lambda dim: AutoIndex(dim, scan_at=60, hnsw_at=200),
 }
 
-# A graph takes most of its time to link; fewer links suffice for a test of bookkeeping.
+# A graph takes most of its time to link; a coarser one suffices for a test of bookkeeping.
 LEAN = ENGINES | {
-    "hnsw": lambda dim: HnswIndex(dim, M=8, ef_construction=40, background=False),
-    "hnsw-background": lambda dim: HnswIndex(dim, M=8, ef_construction=40),
+    "hnsw": lambda dim: HnswIndex(dim, M=16, ef_construction=16, ef_search=128, background=False),
+    "hnsw-background": lambda dim: HnswIndex(dim, M=16, ef_construction=16, ef_search=128),
     "auto": lambda dim: AutoIndex(dim, scan_at=2_000, background=False),
     "auto-background": lambda dim: AutoIndex(dim, scan_at=2_000),
 }
