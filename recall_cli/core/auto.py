@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recall_cli.core.index import ExactIndex
+from recall_cli.core.exact import ExactIndex
 from recall_cli.core.relay import Relay
 
 if TYPE_CHECKING:

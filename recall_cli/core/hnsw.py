@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import hnswlib
 import numpy as np
 
-from recall_cli.core.index import best_rows, checked_query, checked_rows, no_answer
 from recall_cli.core.ledger import Ledger
 from recall_cli.core.relay import Relay
+from recall_cli.core.rows import best_rows, checked_query, checked_rows, no_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

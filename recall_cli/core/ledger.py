@@ -69,7 +69,7 @@ class Ledger:
         self.refuse_known(ids)
         fresh = []
         keys, row_by_key = self._keys, self._row_by_key
-        raw, step = memoryview(vectors.reshape(-1).view(np.uint8)), vectors.shape[1] * vectors.itemsize
+        raw, step = vectors.reshape(-1).view(np.uint8).data, vectors.shape[1] * vectors.itemsize
         for at, name in enumerate(ids.tolist()):
             key = blake3(raw[at * step : (at + 1) * step]).digest(16)
             row = row_by_key.get(key)

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 import faiss
 import numpy as np
 
-from recall_cli.core.index import FIRST_ROWS, best_rows, checked_query, checked_rows, grown, no_answer
 from recall_cli.core.ledger import Ledger
 from recall_cli.core.rotation import Rotation
+from recall_cli.core.rows import FIRST_ROWS, best_rows, checked_query, checked_rows, grown, no_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
