@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 SCAN_AT = 1_500
 
 # Rows at which a graph overtakes the scan: never, at equal recall, up to 200,000 real sentences of 256 dimensions.
-#   50,000: scan 144 us at recall@1 1.000; graph 232 us at .986, 696 us at .998
-#   200,000: scan about 520 us at 1.000; graph 276 us at .981 (.9987 given a neighbour at >= .8), 862 us at .997 (1.0)
+# (p50, recall@1; "near": given a neighbour at cosine >= .8)
+#   50,000, bundled embedder: scan 147 us, .9998, near 1.0000; graph 393 us, .994, near .9993
+#   200,000, bundled embedder: scan 480 us, .9988, near .9997
+#   200,000, wordllama: graph 276 us, .981, near .9987; 448 us, .993, near .9996; 862 us, .997, near 1.0000
 # Who has more rows, or accepts losing 0.1 % of the servable hits for half the time at 200,000, sets it; the
 # graph then takes a millisecond of processor time a row to build, so it is built in the background.
 HNSW_AT: int | None = None
