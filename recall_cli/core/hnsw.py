@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # Measured with the bundled embedder on 50,000 real sentences and 11,500 fresh queries, one thread, M = 32. ef: recall@1
 # of all queries / of the 5,483 with a neighbour at cosine >= .8, p5 and p50 of a search:
 #   64: .9824 / .9971, 113, 198 us     96: .9894 / .9984, 182, 341 us
-#   128: .9921 / .9987, 193, 351 us    160: .9942 / .9993, 225, 393 us  <- the first to lose less than 0.1 % of servable hits
+#   128: .9921 / .9987, 193, 351 us    160: .9942 / .9993, 225, 393 us  <- first below 0.1 % of servable hits lost
 # Planted near-duplicates (cosine .80-.99) are easier: .9992 at ef 64. With another embedder (wordllama) M = 16 needed
 # ef 96 for what M = 32 reached at 64, in the same time.
 LINKS = 32
