@@ -42,7 +42,7 @@ EF_CONSTRUCTION = 200
 # (a third: two adds), later slows searches (half deleted 1.8 x, nine tenths 6 x).
 REBUILD_AT = 0.5
 
-# Graphs of so few live nodes are rebuilt at once, in about 20 ms: less trouble than a thread.
+# Graphs of so few live nodes are rebuilt at once, in 25 ms: less trouble than a thread.
 _INLINE_NODES = 256
 
 # Rows added under one hold of the lock: searches wait for at most about 10 ms of a bulk add.

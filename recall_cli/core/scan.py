@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # Below this dimension a code per two dimensions is too coarse: recall@1 on real sentences (50,000 rows,
 # 48 candidates) with m = dim/2 against m = dim: 32 dims .956/.9998, 64 .994/1.0, 96 .998/1.0,
-# 128 .9996/1.0, 256 1.0/1.0. A code per dimension costs 64 us more at 50,000 x 256.
+# 128 .9996/1.0, 256 1.0/1.0. A code per dimension costs 95 us more at 50,000 x 256.
 FULL_CODE_BELOW = 192
 
 # faiss turns a query's products with the centroids into bytes and adds up one a code, in 16 bits and without a guard:
@@ -51,7 +51,7 @@ REFINE = 48
 # in 177 us, 12 .999 in 189 us, 16 .9994 in 210 us.
 CANDIDATES_PER_NEIGHBOUR = 12
 
-# Distinct rows at which mean and scale are taken anew; 3 us a row, so the last pauses for about 50 ms. Later
+# Distinct rows at which mean and scale are taken anew; the last of these pauses for 35 ms. Later
 # ones would change nothing: the mean of 16,384 unit rows is known to better than 1 %.
 FIT_AT = (256, 2_048, 16_384)
 
