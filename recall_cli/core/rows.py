@@ -1,0 +1,89 @@
+"""What every index does with rows: check them, keep them in a growing matrix, rank them."""
+
+from __future__ import annotations
+
+import mmap
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from recall_cli.types import Ids, Vector
+
+# Rows reserved at first: a cache has many partitions with few rows each.
+FIRST_ROWS = 16
+
+# How far the squared length of a row or a query may be from 1. Models that store float16 or int8 are
+# normalised in float32 by their embedder, so this only has to absorb rounding; anything further off is
+# a vector that nobody normalised, and its "cosine" would be wrong.
+_UNIT_SLACK = 2e-3
+
+
+def checked_rows(ids: Ids, vectors: Vector, dim: int) -> tuple[Ids, Vector]:
+    """Return ids (n,) int64 and vectors (n, dim) float32, contiguous, or raise ValueError saying what is wrong."""
+    ids = np.asarray(ids)
+    if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
+        raise ValueError(f"ids must be one row of integers, not {ids.dtype} of shape {ids.shape}")
+    vectors = np.ascontiguousarray(vectors, np.float32)
+    if vectors.shape != (len(ids), dim):
+        raise ValueError(f"{len(ids)} ids need vectors of shape ({len(ids)}, {dim}), not {vectors.shape}")
+    squares = np.einsum("ij,ij->i", vectors, vectors)
+    # Written so that NaN, for which every comparison is false, fails too.
+    if not (np.abs(squares - 1.0) < _UNIT_SLACK).all():
+        worst = int(np.argmin(np.abs(squares - 1.0) < _UNIT_SLACK))
+        raise ValueError(f"vector {worst} {_fault(vectors[worst])}")
+    return ids.astype(np.int64, copy=False), vectors
+
+
+def checked_query(vector: Vector, dim: int, k: int) -> Vector | None:
+    """Return the query as (dim,) float32, contiguous; None for the zero vector, which has no neighbours.
+
+    Raises ValueError on NaN, infinity, another shape, another length than 1, or k < 1.
+    """
+    vector = np.ascontiguousarray(vector, np.float32)
+    if vector.shape != (dim,):
+        raise ValueError(f"a query has shape ({dim},), not {vector.shape}")
+    if k < 1:
+        raise ValueError(f"k must be at least 1, not {k}")
+    if -_UNIT_SLACK < vector.dot(vector) - 1.0 < _UNIT_SLACK:
+        return vector
+    if not vector.any():
+        return None
+    raise ValueError(f"the query {_fault(vector)}")
+
+
+def _fault(vector: Vector) -> str:
+    if not np.isfinite(vector).all():
+        return "contains NaN or infinity"
+    length = float(np.linalg.norm(vector))
+    return f"has length {length:.4g}; it must have length 1" if length else "is all zeros and has no direction"
+
+
+def no_answer() -> tuple[Ids, Vector]:
+    """Return the answer of an index that has nothing to offer."""
+    return np.empty(0, np.int64), np.empty(0, np.float32)
+
+
+def best_rows(similarities: Vector, k: int) -> Ids:
+    """Return the positions of the k largest similarities, best first, in O(n) for k far below n."""
+    if k < len(similarities):
+        top = np.argpartition(similarities, len(similarities) - k)[-k:]
+        return top[np.argsort(-similarities[top], kind="stable")]
+    return np.argsort(-similarities, kind="stable")
+
+
+def grown(matrix: Vector, used: int, extra: int) -> Vector:
+    """Return a matrix with room for `extra` more rows, doubling so that single adds cost O(1) on average."""
+    if used + extra <= len(matrix):
+        return matrix
+    rows, dim = max(2 * len(matrix), used + extra), matrix.shape[1]
+    # Straight from the system: memory is taken only where rows are written, and goes back when the matrix is
+    # replaced. The C library would keep the blocks of past sizes, half as much again.
+    pages = mmap.mmap(-1, rows * dim * 4)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without huge pages
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    larger = np.frombuffer(pages, np.float32).reshape(rows, dim)
+    larger[:used] = matrix[:used]
+    return larger
