@@ -211,6 +211,9 @@ class Index(Protocol):
     def search(self, vector: Vector, k: int = 1) -> tuple[Ids, Vector]:
         """Return up to k (ids, similarities), best first; fewer when the index holds fewer."""
 
+    def memory_bytes(self) -> int:
+        """Return the bytes of memory in use."""
+
 
 class Policy(Protocol):
     """Serve or not, given the evidence; learns from labels."""

@@ -22,6 +22,7 @@ TRAPS = (
 def bench(
     embedders: options.Embedders = None,
     entries: options.Entries = "1000",
+    index: options.Index = "auto",
     tau: options.Tau = 0.8,
     lookups: Annotated[int, typer.Option(envvar="RECALL_LOOKUPS", help="Timed calls of each arm.")] = 2_000,
     prompts: Annotated[
@@ -54,7 +55,8 @@ def bench(
 
         plan = measure.Plan(
             embedders=tuple(embedders or ()),
-            entries=tuple(options.numbers(entries)),
+            entries=options.integers(entries),
+            index=index,
             tau=tau,
             lookups=lookups,
             prompts=prompts,
@@ -116,11 +118,12 @@ def _times(rows: Sequence[dict[str, Any]]) -> Block:
 
     return table(
         "Microseconds, p50 / p99",
-        ("embedder", "entries", "embed", "search", "lookup", "new text", "exact hit", "prompts/s"),
+        ("embedder", "entries", "index", "embed", "search", "lookup", "new text", "exact hit", "prompts/s"),
         [
             (
                 row["embedder"],
                 count(row.get("entries")),
+                row.get("index", NONE),
                 *(cell(row, name) for name in columns),
                 number(row["prompts_per_s"], 0),
             )

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from recall_cli.errors import UsageError
+
 SYNTHETIC = "What is measured"
 OUTPUT = "Output"
 
@@ -20,15 +22,24 @@ class FormatName(StrEnum):
     markdown = "markdown"
 
 
-def numbers(text: str) -> list[int]:
-    """Return the whole numbers of a comma-separated list, 1,000 written as 1000."""
+def integers(text: str, *, least: int = 1) -> tuple[int, ...]:
+    """Return the whole numbers of a comma-separated list, each once, in the order given."""
     try:
-        values = [int(part) for part in text.split(",")]
+        values = tuple(dict.fromkeys(int(part) for part in text.split(",")))
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a list of whole numbers such as 1000,10000") from None
-    if any(value < 1 for value in values):
-        raise typer.BadParameter(f"{text!r} holds a number below 1")
+        raise UsageError(f"{text!r} is no list of whole numbers", hint="write it as in 1000,10000") from None
+    if min(values) < least:
+        raise UsageError(f"{text!r} holds a number below {least}", hint="write it as in 1000,10000")
     return values
+
+
+def pair(text: str) -> tuple[float, float]:
+    """Return the two numbers of `LOW,HIGH`."""
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise UsageError(f"{text!r} is not two numbers", hint="write them as in 0.8,0.99") from None
+    return low, high
 
 
 Format = Annotated[
@@ -70,5 +81,14 @@ Embedders = Annotated[
 ]
 Entries = Annotated[
     str, typer.Option("--entries", envvar="RECALL_ENTRIES", metavar="N[,N]", help="Entries in the cache.")
+]
+Index = Annotated[
+    str,
+    typer.Option(
+        "--index",
+        envvar="RECALL_INDEX",
+        metavar="SPEC",
+        help="auto, exact, scan or hnsw, with options as in hnsw:M=32,ef_search=160.",
+    ),
 ]
 Seed = Annotated[int, typer.Option("--seed", envvar="RECALL_SEED", help="Makes synthetic parts repeatable.")]

@@ -34,8 +34,7 @@ View = Callable[[Result], Sequence[Block]]
 class Output:
     """One command's output: opens `--out` first, draws progress, then prints the result.
 
-    Used as a context manager, so that an interrupted run leaves neither a drawn progress bar nor a
-    temporary file.
+    Used as a context manager, so that an interrupted run leaves no drawn progress bar.
     """
 
     def __init__(self, format: FormatName, json: bool, out: str | None) -> None:
@@ -51,8 +50,6 @@ class Output:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._stop_bar()
-        if kind is not None and self._out is not None:
-            self._out.discard()
 
     def progress(self, done: int, total: int, what: str) -> None:
         """Draw how far the run is, with the time left, on a terminal only."""
@@ -67,6 +64,22 @@ class Output:
             self._bar.start()
         assert self._task is not None
         self._bar.update(self._task, completed=done, total=total, description=what)
+
+    def checkpoint(self, result: Result) -> None:
+        """Write what is finished to `--out`, so that an interruption loses only what was under way."""
+        from recall_cli.measure.result import to_json
+
+        if self._out is not None:
+            self._out.write(to_json(result))
+
+    def earlier(self) -> Result | None:
+        """Return the result that `--out` holds from an earlier run, None when there is none."""
+        from recall_cli.errors import UsageError
+        from recall_cli.measure.result import from_json
+
+        if self._out is None:
+            raise UsageError("--resume needs the file of the earlier run", hint="name it with --out")
+        return from_json(self._out.path.read_bytes()) if self._out.path.is_file() else None
 
     def emit(self, result: Result, view: View) -> None:
         """Print the result in the chosen format and write `--out`."""

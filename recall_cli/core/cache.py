@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from recall_cli.core.index import ExactIndex
+from recall_cli.core.auto import AutoIndex
 from recall_cli.core.store import MemoryStore, entry_size
 from recall_cli.errors import StoreError, UsageError
 from recall_cli.types import (
@@ -57,7 +57,7 @@ class Cache:
         embedder: Embedder,
         policy: Policy,
         store: Store | None = None,
-        make_index: Callable[[int], Index] = ExactIndex,
+        make_index: Callable[[int], Index] = AutoIndex,
         ttl: float | None = None,
         max_entries: int | None = None,
         max_bytes: int | None = None,
@@ -162,9 +162,13 @@ class Cache:
             self._keep(entry)
             if vector is not None:
                 ids = np.array([entry.id], dtype=np.int64)
-                self._index_of(entry.partition).add(ids, vector[np.newaxis, :])
+                self._open_index(entry.partition).add(ids, vector[np.newaxis, :])
             self._shrink(now)
         return entry.id
+
+    def index_of(self, partition: bytes) -> Index | None:
+        """Return the index of a partition, None when it holds no vector."""
+        return self._indexes.get(partition)
 
     def delete(self, ids: list[int]) -> int:
         """Forget entries by id; return how many there were."""
@@ -233,7 +237,7 @@ class Cache:
         ):
             self._drop([next(iter(self._slots))])
 
-    def _index_of(self, partition: bytes) -> Index:
+    def _open_index(self, partition: bytes) -> Index:
         index = self._indexes.get(partition)
         if index is None:
             index = self._indexes[partition] = self._make_index(self.embedder.dim)
@@ -251,7 +255,7 @@ class Cache:
                 partitions.setdefault(entry_of.partition, []).append(row)
         try:
             for partition, rows in partitions.items():
-                self._index_of(partition).add(ids[rows], vectors[rows])
+                self._open_index(partition).add(ids[rows], vectors[rows])
         except ValueError as error:
             raise StoreError(
                 f"the store holds a vector that cannot be used: {error}",

@@ -74,6 +74,21 @@ class HnswIndex(Relay):
         self._background = background
         super().__init__(_Graph(*self._options))
 
+    @property
+    def ef_search(self) -> int:
+        """How many candidates a search keeps; may be set at any time, and holds for rebuilt graphs too."""
+        return self._options[3]
+
+    @ef_search.setter
+    def ef_search(self, value: int) -> None:
+        if value < 2:
+            raise ValueError("ef_search must be at least 2")
+        dim, links, construction, _, seed, threads = self._options
+        self._options = (dim, links, construction, value, seed, threads)
+        graph = self._engine
+        if isinstance(graph, _Graph):
+            graph.set_ef(value)
+
     def compact(self) -> None:
         """Rebuild the graph without its deleted nodes, and return when that is done."""
         self.wait()
@@ -106,6 +121,11 @@ class _Graph:
     def nodes(self) -> int:
         """All nodes of the graph, the deleted ones too."""
         return self._book.rows
+
+    def set_ef(self, ef: int) -> None:
+        with self._lock:
+            self._ef = ef
+            self._graph.set_ef(ef)
 
     def add(self, ids: Ids, vectors: Vector) -> None:
         ids, vectors = checked_rows(ids, vectors, self._dim)

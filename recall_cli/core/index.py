@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from recall_cli.core.exact import ExactIndex
@@ -17,9 +19,37 @@ from recall_cli.errors import UsageError
 if TYPE_CHECKING:
     from recall_cli.types import Index
 
-__all__ = ["KINDS", "ExactIndex", "make_index"]
+__all__ = ["KINDS", "ExactIndex", "index_maker", "index_spec", "make_index"]
 
 KINDS = ("auto", "exact", "scan", "hnsw")
+
+PROBE_DIM = 4_096
+"""Options are tried on an empty index of this dimension: wide enough for any number of codes."""
+
+
+def index_maker(spec: str) -> Callable[[int], Index]:
+    """Return what makes the index of a spec such as `auto` or `hnsw:M=32,ef_search=160`, given a dimension.
+
+    Raises UsageError at once, not at the first entry.
+    """
+    kind, _, rest = spec.partition(":")
+    options: dict[str, int] = {}
+    for part in filter(None, rest.split(",")):
+        name, _, value = part.partition("=")
+        try:
+            options[name.strip()] = int(value)
+        except ValueError:
+            raise UsageError(
+                f"the index {spec!r} has the option {part!r}, which is no whole number",
+                hint="write it as in hnsw:M=32,ef_search=160",
+            ) from None
+    make_index(kind, PROBE_DIM, **options)
+    return partial(make_index, kind, **options)
+
+
+def index_spec(kind: str, options: Mapping[str, int]) -> str:
+    """Return the spec that `index_maker` reads."""
+    return kind + (":" + ",".join(f"{name}={value}" for name, value in options.items()) if options else "")
 
 
 def make_index(kind: str, dim: int, **options: Any) -> Index:
@@ -39,11 +69,11 @@ def make_index(kind: str, dim: int, **options: Any) -> Index:
             from recall_cli.core.auto import AutoIndex
 
             return AutoIndex(dim, **options)
-    except TypeError as error:
-        raise UsageError(f"index {kind} cannot be made: {error}", hint="Leave the option out.") from error
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the index {kind} cannot be made: {error}", hint="mend or leave out that option") from error
     except ImportError as error:
         raise UsageError(
-            f"index {kind} needs a package that cannot be imported: {error}",
-            hint="Install it, or choose the index called exact.",
+            f"the index {kind} needs a package that cannot be imported: {error}",
+            hint="install it, or choose the index called exact",
         ) from error
-    raise UsageError(f"there is no index called {kind!r}", hint=f"Choose one of {', '.join(KINDS)}.")
+    raise UsageError(f"there is no index called {kind!r}", hint=f"choose one of {', '.join(KINDS)}")

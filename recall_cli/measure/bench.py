@@ -8,8 +8,10 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
+from recall_cli.core.auto import AutoIndex
 from recall_cli.core.cache import Cache
 from recall_cli.core.embed import make_embedder, reference_model
+from recall_cli.core.index import index_maker
 from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
 from recall_cli.core.request import text_request
 from recall_cli.core.sqlite import SqliteStore
@@ -38,6 +40,7 @@ class Plan:
 
     embedders: tuple[str, ...] = ()
     entries: tuple[int, ...] = (1_000,)
+    index: str = "auto"
     tau: float = DEFAULT_TAU
     lookups: int = 2_000
     warmup: int = 200
@@ -71,6 +74,7 @@ class Case:
     cache: Cache
     size: int
     tally: check.Tally
+    index: str
     arms: dict[str, Arm] = field(default_factory=dict)
 
     @property
@@ -144,7 +148,7 @@ def _prepare(
 def _case(plan: Plan, policy: StaticPolicy, embedder: Embedder, work: prompts.Workload, texts: list[str]) -> Case:
     """Fill a cache, then look every query up once: the rates, and the check before the clock."""
     store = SqliteStore(plan.store, embedder=embedder) if plan.store else None
-    cache = Cache(embedder=embedder, policy=policy, store=store)
+    cache = Cache(embedder=embedder, policy=policy, store=store, make_index=index_maker(plan.index))
     vectors = embedder.embed_many(texts)
     ids = []
     for text, vector in zip(texts, vectors, strict=True):
@@ -152,12 +156,19 @@ def _case(plan: Plan, policy: StaticPolicy, embedder: Embedder, work: prompts.Wo
         assert id is not None  # no byte cap is set
         ids.append(id)
     seed_ids = ids[: work.preloaded]
-    tally = check.tally(cache, work.queries, seed_ids, NAMESPACE, vectors)
+    kind = _kind(plan, cache, texts[0]) if texts else plan.index
+    tally = check.tally(cache, work.queries, seed_ids, NAMESPACE, vectors, exact="exact" in kind)
     # The replay of unlabelled prompts stored them all. Forget the later half again: those are what
     # the lookups are timed on, and a stored prompt would be an exact hit.
     replayed = seed_ids[work.preloaded :]
     cache.delete(replayed[len(replayed) // 2 :])
-    return Case(embedder, cache, size=len(texts), tally=tally)
+    return Case(embedder, cache, size=len(texts), tally=tally, index=kind)
+
+
+def _kind(plan: Plan, cache: Cache, text: str) -> str:
+    """Return the index as asked for; for auto, with the kind it has grown into."""
+    index = cache.index_of(text_request(text, NAMESPACE).partition)
+    return f"{plan.index} ({index.kind})" if isinstance(index, AutoIndex) else plan.index
 
 
 def _embed_arms(embedder: Embedder, work: prompts.Workload, fresh: list[str]) -> dict[str, Arm]:
@@ -223,7 +234,7 @@ def _row(case: Case, solo: dict[str, Arm]) -> dict[str, Any]:
         "embedder": case.embedder.name,
         "dim": case.embedder.dim,
         "entries": case.size,
-        "index": "exact",
+        "index": case.index,
         "tokens": case.embedder.tokens.way if isinstance(case.embedder, TableEmbedder) else None,
         **check.rates(case.tally),
         **{f"{name}_us": value for name, value in us.items()},

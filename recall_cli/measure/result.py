@@ -33,11 +33,11 @@ def to_document(result: Result) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "command": result.command,
         "recall_version": __version__,
-        "params": _plain(result.params),
-        "environment": _plain(result.environment),
+        "params": plain(result.params),
+        "environment": plain(result.environment),
         "started_at": result.started_at,
-        "rows": _plain(result.rows),
-        "summary": _plain(result.summary),
+        "rows": plain(result.rows),
+        "summary": plain(result.summary),
         "warnings": [{"code": w.code, "message": w.message, "hint": w.hint} for w in result.warnings],
     }
 
@@ -71,7 +71,7 @@ def from_json(data: bytes) -> Result:
 
 
 class OutFile:
-    """An `--out` file: proved writable before the long run, replaced whole after it.
+    """An `--out` file: proved writable before the long run, replaced whole by every write.
 
     Raises UsageError at once when the file cannot be written, so that no run is lost to a typo.
     """
@@ -82,49 +82,50 @@ class OutFile:
             raise UsageError(f"--out {path} is a folder", hint="name a file inside it")
         # A device or a pipe (/dev/stdout, /dev/null) cannot be replaced by a rename: write straight to it.
         self._direct = self.path.exists() and not self.path.is_file()
-        if self._direct:
-            return
-        # The temporary file stands beside the target: rename is atomic only within one file system.
-        try:
-            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.", suffix=".tmp")
-        except OSError as error:
-            raise UsageError(
-                f"--out {path} cannot be written: {error.strerror}", hint="name a file in a folder you can write to"
-            ) from error
-        os.close(handle)
-        self._temporary = Path(name)
+        if not self._direct:
+            try:
+                self._temporary().unlink()
+            except OSError as error:
+                raise UsageError(
+                    f"--out {path} cannot be written: {error.strerror}", hint="name a file in a folder you can write to"
+                ) from error
 
     def write(self, data: bytes) -> None:
         """Replace the file's content."""
+        temporary = None
         try:
             if self._direct:
                 self.path.write_bytes(data)
                 return
-            self._temporary.write_bytes(data)
+            temporary = self._temporary()
+            temporary.write_bytes(data)
             # mkstemp makes the file private; a result is as readable as any other file of the user.
             umask = os.umask(0)
             os.umask(umask)
-            self._temporary.chmod(0o666 & ~umask)
-            self._temporary.replace(self.path)
+            temporary.chmod(0o666 & ~umask)
+            temporary.replace(self.path)
         except OSError as error:
-            self.discard()
             raise RecallError(
                 f"--out {self.path} could not be written: {error.strerror}",
                 hint="free some space, or name another file",
             ) from error
+        finally:
+            if temporary is not None:
+                temporary.unlink(missing_ok=True)
 
-    def discard(self) -> None:
-        """Remove the temporary file; the target stays as it was."""
-        if not self._direct:
-            self._temporary.unlink(missing_ok=True)
+    def _temporary(self) -> Path:
+        # Beside the target: a rename is atomic only within one file system.
+        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.", suffix=".tmp")
+        os.close(handle)
+        return Path(name)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return plain JSON values: numpy scalars, decimals and enums as numbers and text, NaN as null."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Decimal):

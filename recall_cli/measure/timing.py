@@ -9,7 +9,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
 import numpy as np
@@ -33,17 +33,24 @@ class Arm:
     inputs: Sequence[Any]
     before: Callable[[], object] | None = None
     """Run before every call, outside the clock."""
+    enter: Callable[[], object] | None = None
+    """Run before every round, outside the clock."""
     samples: list[int] = field(default_factory=list)
     """Nanoseconds of every timed call."""
     rounds: list[float] = field(default_factory=list)
     """Median nanoseconds of each round: what paired ratios are made of."""
+    cpu: list[float] = field(default_factory=list)
+    """Mean nanoseconds of this thread's processor time a call, of each round: what others' work cannot raise."""
     position: int = 0
 
-    def block(self, calls: int) -> list[int]:
-        """Make `calls` calls and return the nanoseconds of each."""
+    def block(self, calls: int) -> tuple[list[int], float]:
+        """Make `calls` calls; return the nanoseconds of each, and the mean processor time of one."""
+        if self.enter is not None:
+            self.enter()
         call, before, inputs, clock = self.call, self.before, self.inputs, perf_counter_ns
         size, position = len(inputs), self.position
         taken = []
+        busy = thread_time_ns()
         for i in range(position, position + calls):
             item = inputs[i % size]
             if before is not None:
@@ -51,8 +58,9 @@ class Arm:
             start = clock()
             call(item)
             taken.append(clock() - start)
+        busy = thread_time_ns() - busy
         self.position = (position + calls) % size
-        return taken
+        return taken, busy / max(calls, 1)
 
 
 def interleave(
@@ -71,8 +79,9 @@ def interleave(
         shuffle(order)
         size = min(block, calls - done * block)
         for arm in order:
-            taken = arm.block(size)
+            taken, busy = arm.block(size)
             arm.samples += taken
+            arm.cpu.append(busy)
             arm.rounds.append(float(np.median(taken)))
     if progress is not None:
         progress(rounds, rounds, "timing")

@@ -36,7 +36,7 @@ def test_the_document_has_the_columns_of_the_blueprint(result: Result) -> None:
     ]
     for row in rows:
         assert row["dim"] == 256
-        assert row["index"] == "exact"
+        assert row["index"] == "auto (exact)"
         assert row["prompts_per_s"] > 0
         for name in PERCENTILES:
             assert row[name]["p50"] > 0

@@ -36,7 +36,7 @@ def test_what_counts_as_wrong() -> None:
         Query("Which river flows through Vienna?", Kind.NEW, None),
         Query("How do I reset my password!", Kind.UNLABELLED, None),
     ]
-    counts = tally(cache, queries, ids, "n", vectors)
+    counts = tally(cache, queries, ids, "n", vectors, exact=True)
     row = rates(counts)
     assert (row["queries"], row["hits"], row["exact_hits"], row["semantic_hits"]) == (6, 5, 1, 4)
     assert row["false_hits"] == 2
@@ -58,14 +58,14 @@ class Forgetful(ExactIndex):
 def test_a_wrong_neighbour_stops_the_run() -> None:
     cache, ids, vectors = filled(Forgetful)
     with pytest.raises(GateFailed, match="the nearest has"):
-        tally(cache, [Query("how do i reset my password", Kind.PARAPHRASE, 0)], ids, "n", vectors)
+        tally(cache, [Query("how do i reset my password", Kind.PARAPHRASE, 0)], ids, "n", vectors, exact=True)
 
 
 def test_a_stored_prompt_that_misses_stops_the_run() -> None:
     cache, ids, vectors = filled()
     cache.delete([ids[0]])
     with pytest.raises(GateFailed, match="did not hit its own entry"):
-        tally(cache, [Query(SEEDS[0], Kind.REPEAT, 0)], ids, "n", vectors[1:])
+        tally(cache, [Query(SEEDS[0], Kind.REPEAT, 0)], ids, "n", vectors[1:], exact=True)
 
 
 def test_vectors_that_differ_from_model2vec_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,109 @@
+"""`recall ann-bench` as people and scripts use it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from recall_cli.cli.app import main
+
+QUICK = ["ann-bench", "--dims", "16", "--corpus", "300", "--queries", "40", "--lookups", "20", "--ef-search", "16"]
+
+
+def test_table_and_document(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "ann.json"
+    assert main([*QUICK, "--data", "random", "--data", "clustered", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "random, 16 dims: what is found" in printed
+    assert "clustered, 16 dims: what it costs" in printed
+    assert "40 fresh queries" in printed
+    document = json.loads(out.read_bytes())
+    assert [(row["data"], row["engine"]) for row in document["rows"]] == [
+        (data, engine) for data in ("random", "clustered") for engine in ("exact", "scan", "hnsw")
+    ]
+
+
+def test_tune_prints_the_flag_to_paste(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUICK, "--tune", "--engines", "scan", "--min-recall", "0.9"]) == 0
+    printed = capsys.readouterr().out
+    assert "--index scan:" in printed
+    assert "Exact search is faster here" in printed  # 300 rows
+
+
+def test_a_gate_that_fails_prints_the_table_first(capsys: pytest.CaptureFixture[str]) -> None:
+    bad = [
+        "--dims",
+        "64",
+        "--corpus",
+        "2000",
+        "--engines",
+        "hnsw",
+        "--M",
+        "2",
+        "--ef-construction",
+        "4",
+        "--ef-search",
+        "2",
+    ]
+    assert main([*QUICK, *bad, "--min-recall", "0.95", "--gate", "all"]) == 3
+    printed = capsys.readouterr()
+    assert "✗" in printed.out
+    assert "do not hold" in printed.err
+    assert "--tune" in printed.err
+
+
+def test_resume_takes_finished_cells(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = str(tmp_path / "ann.json")
+    assert main([*QUICK, "--out", out, "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)["rows"]
+    assert main([*QUICK, "--out", out, "--json", "--resume"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == first
+
+
+@pytest.mark.parametrize(
+    ("extra", "code"),
+    [
+        (["--dims", "many"], 2),
+        (["--corpus", "0"], 2),
+        (["--engines", "faiss"], 2),
+        (["--near", "0.9"], 2),
+        (["--near", "0.9,0.8"], 2),
+        (["--min-recall", "1"], 2),
+        (["--gate", "some", "--min-recall", "0.9"], 2),
+        (["--resume"], 2),
+        (["--M", "1"], 2),
+        (["--cluster-cosine", "1"], 2),
+        (["--data", "nowhere.npy"], 4),
+        (["--data", "nowhere.txt"], 4),
+    ],
+)
+def test_mistakes_are_a_sentence_and_a_next_step(
+    extra: list[str], code: int, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*QUICK, *extra]) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert len(printed.err.strip().splitlines()) >= 2
+    assert "did not expect" not in printed.err
+
+
+@pytest.mark.parametrize("spec", ["exact", "scan:m=128,refine=64", "hnsw:M=8,ef_search=64", "auto:scan_at=200"])
+def test_bench_takes_every_index(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "-e", "static", "--entries", "400", "--lookups", "20", "--index", spec, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["index"].startswith(spec)
+    low, high = row["nearest_found_interval"]
+    assert low <= row["nearest_found_rate"] <= high
+    if spec == "exact":
+        assert row["nearest_found_rate"] == 1
+
+
+@pytest.mark.parametrize("spec", ["flat", "hnsw:M=many", "hnsw:L=3", "scan:m=0", "hnsw:M=1"])
+def test_an_index_that_cannot_be_made(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--index", spec]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert len(printed.err.strip().splitlines()) == 2
