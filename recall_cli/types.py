@@ -259,6 +259,9 @@ class Store(Protocol):
     def vectors(self) -> tuple[Ids, Vector]:
         """Return all ids that have a vector and their vectors, in the order of the ids."""
 
+    def compact(self) -> None:
+        """Give back the space of deleted entries."""
+
     def close(self) -> None:
         """Release the store; a second call does nothing."""
 

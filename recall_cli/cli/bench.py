@@ -38,7 +38,9 @@ def bench(
     store: Annotated[
         str | None,
         typer.Option(
-            envvar="RECALL_STORE", metavar="FILE", help="Keep the entries in this SQLite store instead of memory."
+            envvar="RECALL_STORE",
+            metavar="FILE",
+            help="Time against this SQLite store (one embedder; bench entries are taken out again).",
         ),
     ] = None,
     seed: options.Seed = 0,
@@ -73,7 +75,7 @@ def view(result: Result) -> Sequence[Block]:
     blocks: list[Block] = [_answers(rows, result.params["tau"]), _kinds(result)]
     if any("lookalike" in case for case in result.summary["by_kind"].values()):
         blocks.append(Line(TRAPS))
-    blocks += [_times(result.rows), _shares(rows)]
+    blocks += [_times(result.rows), Line(_legend(rows)), _shares(rows)]
     ratios = result.summary.get("ratios")
     if ratios:
         blocks.append(_ratios(ratios))
@@ -83,12 +85,13 @@ def view(result: Result) -> Sequence[Block]:
 def _answers(rows: Sequence[dict[str, Any]], tau: float) -> Block:
     return table(
         f"What it answers at tau {tau:g}, with 95 % intervals",
-        ("embedder", "entries", "hit rate", "exact", "semantic", "wrong", "wrong, of semantic"),
+        ("embedder", "entries", "hit rate", "of which right", "exact", "semantic", "wrong", "wrong, of semantic"),
         [
             (
                 row["embedder"],
                 count(row["entries"]),
                 rate(row["hit_rate"], row["hit_rate_interval"]),
+                rate(row["right_rate"], row["right_rate_interval"]),
                 count(row["exact_hits"]),
                 count(row["semantic_hits"]),
                 count(row["false_hits"]),
@@ -106,11 +109,13 @@ def _kinds(result: Result) -> Block:
     for name, case in cases.items():
         cells = [f"{case[kind]['served']}/{case[kind]['queries']}" if kind in case else NONE for kind in kinds]
         rows.append((name, *cells))
-    return table("Served, by kind of query (only repeats and paraphrases should be)", ("cache", *kinds), rows)
+    return table(
+        "Served, by kind of query (only repeats and paraphrases should be)", ("embedder@entries", *kinds), rows
+    )
 
 
 def _times(rows: Sequence[dict[str, Any]]) -> Block:
-    columns = ("embed", "search", "lookup", "lookup_first_seen", "exact")
+    columns = ("embed", "embed_cold", "search", "lookup", "lookup_first_seen", "exact")
 
     def cell(row: dict[str, Any], name: str) -> str:
         us = row.get(f"{name}_us")
@@ -118,7 +123,18 @@ def _times(rows: Sequence[dict[str, Any]]) -> Block:
 
     return table(
         "Microseconds, p50 / p99",
-        ("embedder", "entries", "index", "embed", "search", "lookup", "new text", "exact hit", "prompts/s"),
+        (
+            "embedder",
+            "entries",
+            "index",
+            "embed",
+            "new words",
+            "search",
+            "lookup",
+            "new text",
+            "exact hit",
+            "prompts/s",
+        ),
         [
             (
                 row["embedder"],
@@ -129,6 +145,15 @@ def _times(rows: Sequence[dict[str, Any]]) -> Block:
             )
             for row in rows
         ],
+    )
+
+
+def _legend(rows: Sequence[dict[str, Any]]) -> str:
+    ways = {row["embedder"]: row["tokens"] for row in rows if row["tokens"]}
+    how = "".join(f" {name} tokenises by {way}." for name, way in ways.items())
+    return (
+        "embed: one prompt of words seen before; new words: none seen before; lookup: a whole semantic lookup; "
+        f"new text: the same for a sentence never seen; exact hit: a stored prompt asked again. One thread.{how}"
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from recall_cli.cli.blocks import Bars, Block, Line, Table, flatten
 from recall_cli.cli.options import FormatName
+from recall_cli.errors import UsageError
 from recall_cli.types import Result, Warn
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Output:
     def __init__(self, format: FormatName, json: bool, out: str | None) -> None:
         from recall_cli.measure.result import OutFile
 
+        if json and format not in (FormatName.table, FormatName.json):
+            raise UsageError(f"--json and --format {format.value} ask for two things", hint="give one of them")
         self.format = FormatName.json if json else format
         self._out = OutFile(out) if out else None
         self._bar: Progress | None = None
@@ -74,7 +77,6 @@ class Output:
 
     def earlier(self) -> Result | None:
         """Return the result that `--out` holds from an earlier run, None when there is none."""
-        from recall_cli.errors import UsageError
         from recall_cli.measure.result import from_json
 
         if self._out is None:
@@ -150,7 +152,7 @@ def to_markdown(blocks: Sequence[Block]) -> str:
 
 
 def to_csv(result: Result) -> str:
-    """Return the rows as CSV, nested values under dotted names, every digit kept."""
+    """Return the rows alone as CSV, nested values under dotted names, intervals as two columns."""
     rows = [flatten(row) for row in result.rows]
     names = list(dict.fromkeys(name for row in rows for name in row))
     buffer = io.StringIO()
@@ -183,20 +185,49 @@ def _draw_table(block: Table, on: Console) -> None:
     if _natural_width(block) > on.width:
         # Too many columns for this terminal: stand it on its side rather than cut a digit.
         block = _transposed(block)
-    fits = _natural_width(block) <= on.width
-    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for position, name in enumerate(block.columns):
-        is_name = position < block.left
-        # Numbers never wrap and never lose a digit; only where even the names do not fit, they fold.
-        drawn.add_column(name, justify="left" if is_name else "right", no_wrap=fits or not is_name, overflow="fold")
-    for row in block.rows:
-        drawn.add_row(*row)
-    on.print(drawn)
+    for part in _split(block, on.width):
+        drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+        for position, name in enumerate(part.columns):
+            is_name = position < part.left
+            # Numbers never wrap. Where even one column does not fit, the line runs over: a cut digit is a lie.
+            drawn.add_column(name, justify="left" if is_name else "right", no_wrap=True)
+        for row in part.rows:
+            drawn.add_row(*row)
+        on.print(drawn, width=max(on.width, _natural_width(part)), no_wrap=True, overflow="ignore", crop=False)
+
+
+def _split(block: Table, width: int) -> list[Table]:
+    """Return the table in as many parts as it takes to fit, side by side, the names repeated in each."""
+    parts: list[Table] = []
+    names = range(block.left)
+    chosen: list[int] = []
+    for position in range(block.left, len(block.columns)):
+        if chosen and _natural_width(_columns(block, [*names, *chosen, position])) > width:
+            parts.append(_columns(block, [*names, *chosen]))
+            chosen = []
+        chosen.append(position)
+    return [*parts, _columns(block, [*names, *chosen])]
+
+
+def _columns(block: Table, positions: Sequence[int]) -> Table:
+    return Table(
+        block.title,
+        tuple(block.columns[p] for p in positions),
+        tuple(tuple(row[p] for p in positions) for row in block.rows),
+        block.left,
+    )
 
 
 def _natural_width(block: Table) -> int:
+    """Return the width rich needs to draw the table with nothing folded: two spaces a column, and one."""
     cells = zip(block.columns, *block.rows, strict=True)
-    return sum(max(len(line) for cell in column for line in cell.split("\n")) + 2 for column in cells)
+    return 1 + sum(max(_cell_width(cell) for cell in column) + 2 for column in cells)
+
+
+def _cell_width(cell: str) -> int:
+    from rich.cells import cell_len
+
+    return max(cell_len(line) for line in cell.split("\n"))
 
 
 def _transposed(block: Table) -> Table:

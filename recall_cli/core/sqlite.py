@@ -164,6 +164,12 @@ class SqliteStore:
             )
         return ids, np.frombuffer(flat, dtype=np.float32).reshape(len(rows), self.dim)
 
+    def compact(self) -> None:
+        """Give the space of deleted entries back to the disk; takes as long as copying the file."""
+        with self._lock:
+            self._db.execute("VACUUM")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def close(self) -> None:
         """Release the file; a second call does nothing."""
         with self._lock:

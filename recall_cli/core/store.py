@@ -85,5 +85,8 @@ class MemoryStore:
             rows[row] = vector
         return ids, rows
 
+    def compact(self) -> None:
+        """Do nothing: what is deleted is gone."""
+
     def close(self) -> None:
         """Do nothing: there is nothing to release."""

@@ -22,7 +22,7 @@ from recall_cli.core.index import make_index
 from recall_cli.errors import UsageError
 from recall_cli.measure.ann_data import Cell, Clusters, Truth, clustered, load, make_cell, random_units
 from recall_cli.measure.result import new_result, plain
-from recall_cli.measure.timing import Arm, interleave, ratio
+from recall_cli.measure.timing import Arm, interleave, one_thread, ratio
 from recall_cli.types import Index, Progress, Result, Vector, Warn
 
 ENGINES = ("exact", "scan", "hnsw")
@@ -220,13 +220,6 @@ def row(cell: Cell, m: Measured, exact: Measured, seed: int) -> dict[str, Any]:
         "build_s": round(m.build_s, 3),
         "bytes_per_vector": round(m.index.memory_bytes() / len(cell.corpus), 1),
     }
-
-
-def one_thread() -> Any:
-    """Return a context in which BLAS and OpenMP use one thread: the comparison is per core."""
-    from threadpoolctl import threadpool_limits
-
-    return threadpool_limits(1)
 
 
 def _time(plan: Plan, cell: Cell, found: list[Measured], progress: Progress) -> None:

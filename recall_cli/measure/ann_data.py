@@ -18,9 +18,6 @@ from recall_cli.types import Embedder, Request, Vector
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-DISTINCT_DIGITS = 6
-"""Digits by which two unit rows are told apart: scaling moves the seventh."""
-
 PEEK = 1 << 16
 """Bytes at the start of a JSONL file that show whether it is a request log."""
 
@@ -124,8 +121,8 @@ def load(path: str, embedder: Embedder) -> Vector:
 
 
 def _distinct(rows: Vector) -> Vector:
-    """Return each direction once, in the order of first appearance; rounding makes no new direction."""
-    _, first = np.unique(np.round(rows, DISTINCT_DIGITS), axis=0, return_index=True)
+    """Return each direction once, in the order of first appearance."""
+    _, first = np.unique(rows, axis=0, return_index=True)
     return rows[np.sort(first)]
 
 
@@ -151,7 +148,8 @@ def _array(path: Path) -> Vector:
             f"{path} holds {rows.dtype} of shape {rows.shape}, not rows of numbers",
             hint="save one vector a row: shape (n, dim)",
         )
-    rows = rows.astype(np.float32)
+    # In double precision, so that a row and its multiple come out as the same direction.
+    rows = rows.astype(np.float64)
     if not np.isfinite(rows).all():
         raise InputError(f"{path} holds NaN or infinity", hint="drop those rows")
     if not rows.any(axis=1).all():

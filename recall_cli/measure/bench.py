@@ -20,7 +20,7 @@ from recall_cli.errors import GateFailed, UsageError
 from recall_cli.measure import check, prompts, workload
 from recall_cli.measure.bench_warnings import warnings
 from recall_cli.measure.result import new_result
-from recall_cli.measure.timing import Arm, interleave, microseconds, ratio, sketch, timer_floor_ns
+from recall_cli.measure.timing import Arm, interleave, microseconds, one_thread, ratio, sketch, timer_floor_ns
 from recall_cli.types import Embedder, Progress, Result, Warn
 
 NAMESPACE = "recall-bench"
@@ -90,16 +90,13 @@ def run(plan: Plan, *, progress: Progress | None = None, stdin: BinaryIO | None 
     """
     policy = StaticPolicy(plan.tau)
     work = prompts.from_prompts(plan.prompts, stdin or sys.stdin.buffer) if plan.prompts else workload.bundled()
-    result = new_result("bench", {**asdict(plan), "embedders": list(plan.names()), "workload": work.source})
-    cases, solo, fresh = _prepare(plan, policy, work, progress)
-    reference = _reference_arms(work, fresh) if plan.reference else {}
-
-    arms = [arm for group in (*solo.values(), reference, *(case.arms for case in cases)) for arm in group.values()]
-    timed = [arm for arm in arms if arm.name != "batch"]
-    floor = timer_floor_ns()
-    interleave(timed, calls=plan.lookups, warmup=plan.warmup, seed=plan.seed, progress=progress)
-    batches = [arm for arm in arms if arm.name == "batch"]
-    interleave(batches, calls=BATCH_ROUNDS, warmup=1, seed=plan.seed, block=1)
+    result = new_result(
+        "bench", {**asdict(plan), "embedders": list(plan.names()), "workload": work.source, "threads": 1}
+    )
+    with one_thread():
+        cases, solo, fresh = _prepare(plan, policy, work, progress)
+        reference = _reference_arms(work, fresh) if plan.reference else {}
+        timed, floor = _time(plan, cases, solo, reference, progress)
 
     result.rows = [_row(case, solo[case.embedder.name]) for case in cases]
     if reference:
@@ -115,10 +112,27 @@ def run(plan: Plan, *, progress: Progress | None = None, stdin: BinaryIO | None 
             for arm in group.values()
         },
     }
-    result.warnings += _raised(plan, work) + warnings(plan.names(), work, timed, floor, result.environment)
+    result.warnings += _raised(plan, work) + warnings(result.rows, work, timed, floor)
     for case in cases:
         _put_away(case, plan)
     return result
+
+
+def _time(
+    plan: Plan,
+    cases: list[Case],
+    solo: dict[str, dict[str, Arm]],
+    reference: dict[str, Arm],
+    progress: Progress | None,
+) -> tuple[list[Arm], float]:
+    """Time all arms in the same rounds; return those of single calls, and the clock's floor in nanoseconds."""
+    arms = [arm for group in (*solo.values(), reference, *(case.arms for case in cases)) for arm in group.values()]
+    timed = [arm for arm in arms if arm.name != "batch"]
+    floor = timer_floor_ns()
+    interleave(timed, calls=plan.lookups, warmup=plan.warmup, seed=plan.seed, progress=progress)
+    batches = [arm for arm in arms if arm.name == "batch"]
+    interleave(batches, calls=BATCH_ROUNDS, warmup=1, seed=plan.seed, block=1)
+    return timed, floor
 
 
 def _prepare(
@@ -285,4 +299,5 @@ def _put_away(case: Case, plan: Plan) -> None:
     """Leave a user's store as it was: bench entries are not answers."""
     if plan.store:
         case.cache.delete([e.id for e in case.cache.store.entries() if e.namespace == NAMESPACE])
+        case.cache.store.compact()
     case.cache.close()

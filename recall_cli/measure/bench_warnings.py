@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,14 @@ from recall_cli.measure.prompts import Kind, Workload
 from recall_cli.measure.timing import Arm
 from recall_cli.types import Warn
 
-OUTLIER_SHARE = 0.01
-"""Above this share of outliers the p99 shows the machine, not the code."""
+OUTLIER_SHARE = 0.05
+"""Above this share even the p90 begins to show the machine, not the code; one or two per cent is any shared machine."""
+
+FEW_QUERIES = 30
+"""Below this a 95 % interval of a rate spans a third of the scale."""
+
+PARTS_EXCESS = 0.05
+"""Parts that sum to more than this over their whole were not measured on the same machine, so to speak."""
 
 ROUND_SPREAD = 0.30
 """Rounds whose medians spread by more than this (p10 to p90 over the median) saw a changing machine."""
@@ -22,21 +28,23 @@ FLOOR_SHARE = 0.10
 """Reading the clock should be under a tenth of what is measured."""
 
 
-def warnings(
-    embedders: Sequence[str], work: Workload, arms: Sequence[Arm], floor_ns: float, environment: Mapping[str, Any]
-) -> list[Warn]:
-    """Return the warnings of a run."""
+def warnings(rows: Sequence[dict[str, Any]], work: Workload, arms: Sequence[Arm], floor_ns: float) -> list[Warn]:
+    """Return the warnings of a run: what is unusual about it, not what is so in every run."""
     found: list[Warn] = []
-    if "hash-v1" in embedders:
-        found.append(
-            Warn("HASH_STUB", "hash-v1 carries no meaning: it catches exact text only, and is here as the floor")
-        )
     if any(query.kind is Kind.UNLABELLED for query in work.queries):
         found.append(
             Warn(
                 "UNLABELLED",
                 "these prompts carry no labels, so nobody knows which hits are wrong",
                 "hit rates from them are an upper bound of what is safe to serve",
+            )
+        )
+    if len(work.queries) < FEW_QUERIES:
+        found.append(
+            Warn(
+                "FEW_QUERIES",
+                f"rates from {len(work.queries)} queries are hardly more than a guess: see their intervals",
+                f"give {FEW_QUERIES} prompts or more",
             )
         )
     if arms and len(arms[0].samples) < stats.MIN_SAMPLES_P99:
@@ -47,10 +55,10 @@ def warnings(
                 f"pass --lookups {stats.MIN_SAMPLES_P99} or more",
             )
         )
-    return found + _machine(arms, floor_ns, environment)
+    return found + _machine(rows, arms, floor_ns)
 
 
-def _machine(arms: Sequence[Arm], floor_ns: float, environment: Mapping[str, Any]) -> list[Warn]:
+def _machine(rows: Sequence[dict[str, Any]], arms: Sequence[Arm], floor_ns: float) -> list[Warn]:
     found: list[Warn] = []
     near_floor = [arm.name for arm in arms if floor_ns > FLOOR_SHARE * float(np.median(arm.samples))]
     if near_floor:
@@ -62,11 +70,13 @@ def _machine(arms: Sequence[Arm], floor_ns: float, environment: Mapping[str, Any
             )
         )
     noisy = [arm.name for arm in arms if _spread(arm) > ROUND_SPREAD]
-    if len(noisy) > len(arms) / 4:
+    uneven = [row for row in rows if "share_us" in row and _excess(row) > PARTS_EXCESS]
+    if len(noisy) > len(arms) / 4 or uneven:
         found.append(
             Warn(
                 "NOISY_HOST",
-                f"the machine changed speed during the run ({len(noisy)} of {len(arms)} arms)",
+                f"the machine changed speed during the run ({len(noisy)} of {len(arms)} arms, "
+                f"parts over their whole in {len(uneven)} rows)",
                 "trust ratios within this run; stop other work and run again for absolute times",
             )
         )
@@ -79,16 +89,14 @@ def _machine(arms: Sequence[Arm], floor_ns: float, environment: Mapping[str, Any
                 "p99 shows the scheduler there; p50 is unmoved",
             )
         )
-    threads = (environment.get("blas") or {}).get("threads")
-    if threads is not None and threads > 1:
-        found.append(
-            Warn(
-                "BLAS_THREADS",
-                f"exact search may use {threads} BLAS threads here",
-                "set OPENBLAS_NUM_THREADS=1 to see what one core does",
-            )
-        )
     return found
+
+
+def _excess(row: dict[str, Any]) -> float:
+    """Return by how much of the whole lookup its parts, which are timed apart, exceed it."""
+    parts = row["share_us"]
+    whole = float(row["lookup_us"]["p50"])
+    return float(parts["identity"] + parts["embed"] + parts["search"]) / whole - 1
 
 
 def _spread(arm: Arm) -> float:

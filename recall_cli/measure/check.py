@@ -102,20 +102,25 @@ def tally(
 def rates(counts: Tally) -> dict[str, Any]:
     """Return the rates of a tally, each beside its n and its interval.
 
-    `hit_rate` is over all queries, exact repeats included. `false_hit_rate` is over served
-    *semantic* hits alone: exact hits cannot be wrong and must not dilute it.
+    `hit_rate` is over all queries, exact repeats included, and `right_rate` is the part of it that was
+    served its own answer. `false_hit_rate` is over served *semantic* hits alone: exact hits cannot be
+    wrong and must not dilute it. What nobody labelled is None, never 0.
     """
     queries = sum(counts.queries[kind.value] for kind in Kind)
     hits = counts.exact + counts.semantic
     judged = counts.labelled_semantic
+    known = judged == counts.semantic
+    right = hits - counts.wrong
     return {
         "queries": queries,
         "hits": hits,
         "hit_rate": hits / queries if queries else None,
         "hit_rate_interval": list(stats.wilson(hits, queries)),
+        "right_rate": right / queries if queries and known else None,
+        "right_rate_interval": list(stats.wilson(right, queries)) if known else None,
         "exact_hits": counts.exact,
         "semantic_hits": counts.semantic,
-        "false_hits": counts.wrong,
+        "false_hits": counts.wrong if judged or not counts.semantic else None,
         "false_hit_rate": counts.wrong / judged if judged else None,
         "false_hit_interval": list(stats.wilson(counts.wrong, judged)) if judged else None,
         "searches": counts.searches,
@@ -129,12 +134,13 @@ def by_kind(counts: Tally) -> dict[str, dict[str, Any]]:
     table = {}
     for kind, n in counts.queries.items():
         served = counts.served[kind]
+        wrong = served if kind.startswith("trap:") else counts.wrong_by_kind[kind]
         table[kind] = {
             "queries": n,
             "served": served,
             "served_rate": served / n,
             "served_interval": list(stats.wilson(served, n)),
-            "wrong": served if kind.startswith("trap:") else counts.wrong_by_kind[kind],
+            "wrong": None if kind == Kind.UNLABELLED else wrong,
         }
     return table
 

@@ -87,6 +87,17 @@ def interleave(
         progress(rounds, rounds, "timing")
 
 
+def one_thread() -> Any:
+    """Return a context in which BLAS and OpenMP use one thread.
+
+    Their threads spin while they wait, which on busy cores costs more than it gains and makes the
+    same search take 50 us or 20 ms; and costs per core are what engines can be compared by.
+    """
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(1)
+
+
 def timer_floor_ns(calls: int = 2_000) -> float:
     """Return the median nanoseconds that reading the clock twice takes: no call can read shorter."""
     return float(np.median([-(perf_counter_ns() - perf_counter_ns()) for _ in range(calls)]))

@@ -53,6 +53,7 @@ CASES = {
     "folder as log": (["savings", "folder"], 4),
     "unknown command": (["bensh"], 2),
     "unknown option": (["bench", "--tua", "0.9"], 2),
+    "two formats": (["bench", "--json", "--format", "csv"], 2),
     "unknown format": (["bench", "--format", "xml"], 2),
 }
 

@@ -24,13 +24,36 @@ def drawn(width: int, *what: blocks.Block) -> str:
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize("width", [60, 80, 120, 200, 240])
-def test_no_digit_is_lost_at_any_width(width: int) -> None:
-    text = drawn(width, WIDE, BARS)
-    assert text.count("1,234,567.89 / 9.1") == 9
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200, 240])
+@pytest.mark.parametrize("rows", [1, 2, 4, 6])
+@pytest.mark.parametrize("left", [1, 2])
+def test_no_cell_is_cut_or_lost_at_any_width(width: int, rows: int, left: int) -> None:
+    columns = ("embedder", "entries", *(f"column {i}" for i in range(7)))
+    body = [(f"name-{r}", f"{r},000", *(f"{r}{i}7.25 / 17,52{r}.{i}" for i in range(7))) for r in range(rows)]
+    lines = drawn(width, blocks.table("A title", columns, body, left)).splitlines()
+    text = "\n".join(lines)
+    for row in body:
+        for cell in row[left:]:
+            assert cell in text
+    for name in columns[left:]:
+        # In a table on its side, a column's name stands in every part that shows some of its numbers.
+        assert name in text
+    for name in (f"name-{r}" for r in range(rows)):
+        assert name in text
     assert "…" not in text
-    assert "model2vec:some/long-name" in text
-    assert all(len(line) <= width for line in text.splitlines())
+    assert max(map(len, lines)) <= max(width, 45)
+
+
+def test_every_number_has_its_labels_beside_it_in_a_split_table() -> None:
+    columns = ("embedder", *(f"column {i}" for i in range(4)))
+    body = [(f"name-{r}", *(f"{r}{i}7.25 / 17,52{r}.{i}" for i in range(4))) for r in range(6)]
+    parts = drawn(60, blocks.table("T", columns, body)).split(" embedder ")[1:]
+    assert len(parts) > 1
+    assert all(f"column {i}" in part for part in parts for i in range(4))
+
+
+def test_no_digit_is_lost_in_the_wide_table() -> None:
+    assert drawn(80, WIDE).count("1,234,567.89 / 9.1") == 9
 
 
 def test_a_bar_fills_its_width_and_names_its_parts() -> None:
@@ -72,3 +95,9 @@ def test_cells(made: str, text: str) -> None:
 
 def test_flatten_keeps_every_value() -> None:
     assert blocks.flatten({"a": {"b": {"c": 1}, "d": [1, 2]}, "e": None}) == {"a.b.c": 1, "a.d": [1, 2], "e": None}
+    assert blocks.flatten({"rate_interval": [1, 2], "x": {"interval": None}}) == {
+        "rate_interval_low": 1,
+        "rate_interval_high": 2,
+        "x.interval_low": None,
+        "x.interval_high": None,
+    }
