@@ -234,15 +234,15 @@ class Policy(Protocol):
 
 
 class Store(Protocol):
-    """Where entries live. A write is acknowledged when `append` returns."""
+    """Where entries live. A write is acknowledged when `append` returns. A fault raises StoreError."""
 
     def append(
         self, request: Request, completion: Completion, vector: Vector | None, *, created: float, expires: float | None
     ) -> Entry:
-        """Keep one entry and return it with its new id (ids only ever grow)."""
+        """Keep one entry, replacing the one of the same identity; return it with its new id (ids only grow)."""
 
-    def get(self, id: int) -> Completion | None:
-        """Return the completion of an entry, or None when it is gone."""
+    def get(self, id: int, identity: bytes | None = None) -> Completion | None:
+        """Return the completion of an entry, or None when it is gone, unreadable, or of another identity."""
 
     def text(self, id: int) -> str | None:
         """Return the prompt text of an entry, or None when it is gone."""

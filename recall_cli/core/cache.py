@@ -8,6 +8,7 @@ embedded once.
 from __future__ import annotations
 
 import heapq
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -16,6 +17,8 @@ from collections.abc import Callable
 import numpy as np
 
 from recall_cli.core.auto import AutoIndex
+from recall_cli.core.policy import cosine
+from recall_cli.core.rows import checked_query
 from recall_cli.core.store import MemoryStore, entry_size
 from recall_cli.errors import StoreError, UsageError
 from recall_cli.types import (
@@ -33,12 +36,13 @@ from recall_cli.types import (
     Vector,
 )
 
-ROUNDING = 1e-6
-"""float32 dot products of equal unit vectors miss 1 by up to this much; they count as 1, so that
-tau = 1 serves what is identical."""
+EXPIRIES_SLACK = 64
+"""Heap entries of gone cache entries that are not worth a clean-up."""
 
 TOUCH_BATCH = 1_000
 """Hits whose time of use is held back before it is persisted: one transaction instead of a thousand."""
+
+_log = logging.getLogger(__name__)
 
 
 class Cache:
@@ -123,9 +127,7 @@ class Cache:
                 if index is None:
                     return Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
                 ids, similarities = index.search(vector, 1)
-                id, similarity = int(ids[0]), float(similarities[0])
-                if similarity > 1.0 - ROUNDING:
-                    similarity = 1.0
+                id, similarity = int(ids[0]), cosine(float(similarities[0]))
                 serve, cutoff = self.policy.decide(request.namespace, Evidence(similarity))
                 if not serve:
                     reason = "below_cutoff"
@@ -140,25 +142,34 @@ class Cache:
     ) -> int | None:
         """Store an answer and return its entry id; None when it alone exceeds `max_bytes`.
 
+        An older answer of the same identity is gone in either case.
+
         :param vector: the one `get` returned with the miss; without it the text is embedded here.
+            Raises ValueError when it is no unit vector of the embedder's dim.
         :param ttl: seconds this entry lives, instead of the cache's.
         """
+        lifetime = self.ttl if ttl is None else ttl
+        if lifetime is not None and not lifetime > 0:
+            raise UsageError(f"ttl must be above 0, not {ttl}", hint="leave ttl out for no limit")
         if request.exact_only:
             vector = None
         elif vector is None:
             vector = self.embedder.embed(request.text)
-        if vector is not None and not vector.any():
-            vector = None
-        if self.max_bytes is not None and entry_size(request, completion, vector) > self.max_bytes:
-            return None
+        if vector is not None:
+            # Before the store sees it: a vector that cannot be indexed must not be kept either.
+            vector = checked_query(vector, self.embedder.dim, 1)
         now = self._clock()
-        lifetime = self.ttl if ttl is None else ttl
-        expires = None if lifetime is None else now + lifetime
         with self._lock:
             old = self._by_identity.get(request.identity)
-            if old is not None:
-                self._drop([old])
+            if self.max_bytes is not None and entry_size(request, completion, vector) > self.max_bytes:
+                if old is not None:
+                    self._drop([old])
+                return None
+            expires = None if lifetime is None else now + lifetime
+            # The store first: it replaces the old row in the same transaction, or fails and nothing has changed.
             entry = self.store.append(request, completion, vector, created=now, expires=expires)
+            if old is not None:
+                self._forget(old)
             self._keep(entry)
             if vector is not None:
                 ids = np.array([entry.id], dtype=np.int64)
@@ -173,14 +184,14 @@ class Cache:
     def delete(self, ids: list[int]) -> int:
         """Forget entries by id; return how many there were."""
         with self._lock:
-            return self._drop([id for id in ids if id in self._slots])
+            return self._drop([id for id in dict.fromkeys(ids) if id in self._slots])
 
     def flush(self) -> None:
         """Persist what is held back (times of use)."""
         with self._lock:
-            used, self._used = self._used, {}
-            if used:
-                self.store.touch(used)
+            if self._used:
+                self.store.touch(self._used)
+                self._used = {}
 
     def close(self) -> None:
         """Flush and release the store."""
@@ -188,19 +199,28 @@ class Cache:
         self.store.close()
 
     def _use(self, id: int) -> Completion | None:
-        """Mark an entry used and return its answer; drop it and return None when it is stale."""
+        """Mark an entry used and return its answer; drop it and return None when it is stale.
+
+        A store that cannot be written to (locked, full, read-only) does not cost the caller the answer.
+        """
         entry = self._slots.get(id)
         if entry is None:
             return None
         now = self._clock()
-        completion = None if entry.expires is not None and entry.expires <= now else self.store.get(id)
-        if completion is None:
-            self._drop([id])
-            return None
-        self._slots.move_to_end(id)
-        self._used[id] = now
-        if len(self._used) >= TOUCH_BATCH:
-            self.flush()
+        completion = None
+        if entry.expires is None or entry.expires > now:
+            completion = self.store.get(id, entry.identity)
+        try:
+            if completion is None:
+                self._forget(id)
+                self.store.delete([id])
+                return None
+            self._slots.move_to_end(id)
+            self._used[id] = now
+            if len(self._used) % TOUCH_BATCH == 0:
+                self.flush()
+        except StoreError as error:
+            _log.warning("the store was read but could not be written: %s", error)
         return completion
 
     def _keep(self, entry: Entry) -> None:
@@ -211,20 +231,29 @@ class Cache:
             heapq.heappush(self._expiries, (entry.expires, entry.id))
 
     def _drop(self, ids: list[int]) -> int:
-        for id in ids:
-            entry = self._slots.pop(id)
-            self._by_identity.pop(entry.identity, None)
-            self._used.pop(id, None)
-            self._bytes -= entry.size
-            index = self._indexes.get(entry.partition)
-            if entry.has_vector and index is not None:
-                index.remove([id])
-                if not len(index):
-                    # A partition may be one user's one question: its empty index must not stay.
-                    del self._indexes[entry.partition]
+        """Delete entries from the store, then from memory: a store that fails leaves both as they were."""
         if ids:
             self.store.delete(ids)
+        for id in ids:
+            self._forget(id)
         return len(ids)
+
+    def _forget(self, id: int) -> None:
+        entry = self._slots.pop(id)
+        if self._by_identity.get(entry.identity) == id:
+            del self._by_identity[entry.identity]
+        self._used.pop(id, None)
+        self._bytes -= entry.size
+        index = self._indexes.get(entry.partition)
+        if entry.has_vector and index is not None:
+            index.remove([id])
+            if not len(index):
+                # A partition may be one user's one question: its empty index must not stay.
+                del self._indexes[entry.partition]
+        if len(self._expiries) > 2 * len(self._slots) + EXPIRIES_SLACK:
+            # What was replaced or evicted would otherwise stay in the heap until its time.
+            self._expiries = [(e.expires, e.id) for e in self._slots.values() if e.expires is not None]
+            heapq.heapify(self._expiries)
 
     def _shrink(self, now: float) -> None:
         """Drop what has expired, then the least recently used until the caps hold."""

@@ -64,7 +64,7 @@ def not_a_store(path: Path) -> StoreError:
 
 def unreadable(path: Path, error: sqlite3.Error) -> StoreError:
     """Return the error for a file that SQLite cannot use."""
-    if "locked" in str(error):
+    if "locked" in str(error) or "busy" in str(error):
         return StoreError(f"{path} is locked by another process", hint="wait for it to finish, or name another file")
     return StoreError(
         f"{path} cannot be used as a store: {error}",

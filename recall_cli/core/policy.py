@@ -13,11 +13,23 @@ DEFAULT_TAU = 0.8
 """The cutoff most guides name. Not a recommendation: `recall bench` shows what it serves wrongly."""
 
 
+ROUNDING = 1e-6
+"""float32 dot products of equal unit vectors miss 1 by up to this much."""
+
+
+def cosine(similarity: float) -> float:
+    """Return a computed similarity as a policy sees it: what is 1 but for rounding is 1.
+
+    Without this, tau = 1 would serve what is identical only when the rounding happens to fall well.
+    """
+    return 1.0 if similarity > 1.0 - ROUNDING else similarity
+
+
 def check_tau(tau: float) -> float:
     """Return tau when it is a similarity in 0..1. Raises UsageError otherwise."""
     if not math.isfinite(tau) or not 0.0 <= tau <= 1.0:
         raise UsageError(
-            f"the cutoff tau must be a similarity between 0 and 1, not {tau:g}",
+            f"the cutoff tau must be a similarity between 0 and 1, not {tau!r}",
             hint="tau is cosine similarity: 1 serves only identical meaning, 0 serves anything. "
             "If you have a cosine distance d, pass 1 - d.",
         )

@@ -11,6 +11,8 @@ provider adds, and a key that misses a field serves wrong answers (LiteLLM #9844
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -40,26 +42,32 @@ DENIED = frozenset(
 )
 """Top-level fields that do not shape the answer."""
 
-STATEFUL = ("previous_response_id", "conversation", "container", "background", "web_search_options")
+STATEFUL = ("previous_response_id", "conversation", "container", "background", "plugins")
 """Fields whose meaning lives on the provider's side: the same body may get another answer."""
 
+SEARCHING = ("-search-preview", "-search-api", ":online")
+"""Parts of names of models that search the web by themselves: yesterday's answer is not today's."""
+
 TOOLS = ("tools", "functions", "mcp_servers")
+
+SAID_ALOUD: dict[str, Any] = {"n": 1, "tools": [], "functions": [], "modalities": ["text"]}
+"""Values that mean the same as leaving the field out."""
 
 SYSTEM_ROLES = ("system", "developer")
 
 
 def text_request(text: str, namespace: str = "default", *, tenant: str = "") -> Request:
     """Return the request of a bare prompt, for callers that have no API body."""
-    key = (namespace, tenant)
-    partition = _TEXT_PARTITIONS.get(key)
-    if partition is None:
-        partition = _TEXT_PARTITIONS[key] = _digest(orjson.dumps(["text", tenant, namespace]))
+    partition = _text_partition(namespace, tenant)
     # surrogatepass: a lone surrogate is a legal str and must have a key of its own.
     identity = blake3(partition + text.encode("utf-8", "surrogatepass")).digest(length=DIGEST_BYTES)
     return Request(text, identity, partition, namespace)
 
 
-_TEXT_PARTITIONS: dict[tuple[str, str], bytes] = {}
+@lru_cache(maxsize=1024)
+def _text_partition(namespace: str, tenant: str) -> bytes:
+    parts = [part.encode("utf-8", "surrogatepass").hex() for part in ("text", tenant, namespace)]
+    return _digest(orjson.dumps(parts))
 
 
 def parse_body(provider: str, body: Json, *, tenant: str = "") -> Request | Bypass:
@@ -81,15 +89,15 @@ def parse_body(provider: str, body: Json, *, tenant: str = "") -> Request | Bypa
     if isinstance(found, Bypass):
         return found
     text, hollow = found
-    canonical = _canonical(body)
     model = str(body.get("model", ""))
     try:
+        canonical = _canonical(body)
         identity = _digest(orjson.dumps([provider, tenant, canonical], option=orjson.OPT_SORT_KEYS))
         canonical["messages"] = [*canonical["messages"][:-1], {**canonical["messages"][-1], "content": hollow}]
         partition = _digest(orjson.dumps([provider, tenant, canonical], option=orjson.OPT_SORT_KEYS))
         system = _digest(orjson.dumps(_system_prompt(body), option=orjson.OPT_SORT_KEYS)).hex()[:8]
-    except TypeError:
-        # A lone surrogate or an integer beyond 64 bits: no canonical form, so no key.
+    except (TypeError, RecursionError):
+        # A lone surrogate, NaN, an integer beyond 64 bits, endless nesting: no canonical form, so no key.
         return Bypass("not_canonical_json")
     return Request(
         text,
@@ -113,6 +121,9 @@ def _bypass_reason(body: Json) -> str:
         return "tools"
     if any(body.get(name) for name in STATEFUL) or body.get("store") is True:
         return "server_state"
+    # An empty object is how search is switched on with its defaults.
+    if body.get("web_search_options") is not None or any(part in str(body.get("model", "")) for part in SEARCHING):
+        return "web_search"
     modalities = body.get("modalities")
     if isinstance(modalities, list) and modalities != ["text"]:
         return "media"
@@ -120,10 +131,10 @@ def _bypass_reason(body: Json) -> str:
 
 
 def _last_user_text(content: Any) -> tuple[str, Any] | Bypass:
-    """Return the text of a user turn and its content with that text cut out."""
+    """Return the text of a user turn, and its canonical content with that text cut out."""
     if isinstance(content, str):
         return content, ""
-    if not isinstance(content, list):
+    if not isinstance(content, list) or not content:
         return Bypass("no_content")
     texts: list[str] = []
     for part in content:
@@ -134,21 +145,36 @@ def _last_user_text(content: Any) -> tuple[str, Any] | Bypass:
             # An image, a file, audio, or something newer: its bytes are part of the question.
             return Bypass("media")
         texts.append(part["text"])
-    return "\n".join(texts), ""
+    plain = _plain_content(content)
+    # What stands beside the text (citations, a title) shapes the answer: it stays in the wall.
+    hollow = "" if isinstance(plain, str) else [{k: v for k, v in part.items() if k != "text"} for part in plain]
+    return "\n".join(texts), hollow
 
 
 def _canonical(body: Json) -> dict[str, Any]:
     """Return the body as it is keyed: no denied fields, no cache markers, one form for numbers and text."""
-    kept = {k: _plain_number(v) for k, v in body.items() if k not in DENIED and v is not None}
+    kept = {
+        k: _plain_value(v)
+        for k, v in body.items()
+        if k not in DENIED and k not in ("messages", "system") and v is not None and v != SAID_ALOUD.get(k)
+    }
     kept["messages"] = [_plain_message(m) for m in body["messages"]]
-    if isinstance(body.get("system"), list):
+    if body.get("system") is not None:
         kept["system"] = _plain_content(body["system"])
     return kept
 
 
-def _plain_number(value: Any) -> Any:
-    # 0 and 0.0 are one temperature, and clients of two languages send both.
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _plain_value(value: Any) -> Any:
+    """Return a parameter with 0 and 0.0 as one number: clients of two languages send both."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise TypeError("JSON has no such number")
+        return int(value) if value.is_integer() else value
+    if isinstance(value, dict):
+        return {k: _plain_value(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_plain_value(v) for v in value]
+    return value
 
 
 def _plain_message(message: Json) -> dict[str, Any]:

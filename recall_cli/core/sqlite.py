@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,11 @@ from recall_cli.core.store import entry_size
 from recall_cli.errors import StoreError, StoreMismatch
 from recall_cli.types import Completion, Embedder, Entry, Ids, Request, Usage, Vector
 
+GET = (
+    "SELECT body, model, usage, bodies.created, identity FROM bodies JOIN entries ON entries.id = bodies.id"
+    " WHERE bodies.id = ?"
+)
+
 
 class SqliteStore:
     """A cache's entries in one SQLite file (write-ahead log, one writer, any number of readers).
@@ -45,6 +51,7 @@ class SqliteStore:
         """
         self.path = Path(path)
         self.dim = embedder.dim
+        self._embedder = embedder
         self._lock = threading.RLock()
         self._closed = False
         self._db = connect(self.path)
@@ -68,9 +75,9 @@ class SqliteStore:
         """Keep one entry, replacing the one of the same identity; durable when this returns."""
         size = entry_size(request, completion, vector)
         usage = orjson.dumps(completion.usage).decode()
-        with self._lock, self._db:
-            # Explicit, so that the old row's side tables go in the same transaction as the new row.
-            self._db.execute("BEGIN IMMEDIATE")
+        with self._transaction():
+            # Another process may have moved the store to another embedder since it was opened.
+            self._check_embedder(self._embedder)
             for (old,) in self._db.execute("SELECT id FROM entries WHERE identity = ?", (request.identity,)).fetchall():
                 self._delete_one(old)
             cursor = self._db.execute(
@@ -114,36 +121,38 @@ class SqliteStore:
             vector is not None,
         )
 
-    def get(self, id: int) -> Completion | None:
-        """Return the completion of an entry, or None when it is gone."""
-        with self._lock:
-            row = self._db.execute("SELECT body, model, usage, created FROM bodies WHERE id = ?", (id,)).fetchone()
-        if row is None:
+    def get(self, id: int, identity: bytes | None = None) -> Completion | None:
+        """Return the completion of an entry, or None when it is gone, unreadable, or of another identity."""
+        with self._reading():
+            row = self._db.execute(GET, (id,)).fetchone()
+        # The identity is stored beside the answer, so that no fault of the file serves somebody else's.
+        if row is None or (identity is not None and row[4] != identity):
             return None
-        return Completion(body=row[0], model=row[1], usage=Usage(**orjson.loads(row[2])), created=row[3])
+        try:
+            return Completion(body=row[0], model=row[1], usage=Usage(**orjson.loads(row[2])), created=row[3])
+        except (TypeError, ValueError):
+            return None  # a usage that this version cannot read
 
     def text(self, id: int) -> str | None:
         """Return the prompt text of an entry, or None when it is gone."""
-        with self._lock:
+        with self._reading():
             row = self._db.execute("SELECT text FROM bodies WHERE id = ?", (id,)).fetchone()
         return None if row is None else row[0].decode("utf-8", "surrogatepass")
 
     def delete(self, ids: Sequence[int]) -> None:
         """Forget entries; unknown ids are ignored."""
-        with self._lock, self._db:
-            self._db.execute("BEGIN IMMEDIATE")
+        with self._transaction():
             for id in ids:
                 self._delete_one(id)
 
     def touch(self, used: Mapping[int, float]) -> None:
         """Persist the time of last use, id by id."""
-        with self._lock, self._db:
-            self._db.execute("BEGIN IMMEDIATE")
+        with self._transaction():
             self._db.executemany("UPDATE entries SET used = ? WHERE id = ?", [(t, i) for i, t in used.items()])
 
     def entries(self) -> Iterator[Entry]:
         """Yield every entry, oldest id first."""
-        with self._lock:
+        with self._reading():
             rows = self._db.execute(
                 "SELECT id, identity, partition, namespace, created, expires, used, size, has_vector"
                 " FROM entries ORDER BY id"
@@ -153,7 +162,7 @@ class SqliteStore:
 
     def vectors(self) -> tuple[Ids, Vector]:
         """Return all ids that have a vector and their vectors, in the order of the ids."""
-        with self._lock:
+        with self._reading():
             rows = self._db.execute("SELECT id, vector FROM vectors ORDER BY id").fetchall()
         ids = np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows))
         flat = b"".join(row[1] for row in rows)
@@ -166,7 +175,7 @@ class SqliteStore:
 
     def compact(self) -> None:
         """Give the space of deleted entries back to the disk; takes as long as copying the file."""
-        with self._lock:
+        with self._reading():
             self._db.execute("VACUUM")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -176,6 +185,22 @@ class SqliteStore:
             if not self._closed:
                 self._closed = True
                 self._db.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Hold the connection; what SQLite raises becomes a StoreError."""
+        with self._lock:
+            try:
+                yield
+            except sqlite3.Error as error:
+                raise unreadable(self.path, error) from error
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Write whole or not at all. BEGIN is explicit: Python's own would come only at the first change."""
+        with self._reading(), self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
 
     def _delete_one(self, id: int) -> None:
         self._db.execute("DELETE FROM entries WHERE id = ?", (id,))

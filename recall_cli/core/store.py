@@ -28,12 +28,16 @@ class MemoryStore:
         self._completions: dict[int, Completion] = {}
         self._texts: dict[int, str] = {}
         self._vectors: dict[int, Vector] = {}
+        self._by_identity: dict[bytes, int] = {}
         self._next = 1
 
     def append(
         self, request: Request, completion: Completion, vector: Vector | None, *, created: float, expires: float | None
     ) -> Entry:
-        """Keep one entry and return it with its new id."""
+        """Keep one entry, replacing the one of the same identity; return it with its new id."""
+        old = self._by_identity.get(request.identity)
+        if old is not None:
+            self.delete([old])
         entry = Entry(
             id=self._next,
             identity=request.identity,
@@ -47,14 +51,17 @@ class MemoryStore:
         )
         self._next += 1
         self._entries[entry.id] = entry
+        self._by_identity[entry.identity] = entry.id
         self._completions[entry.id] = completion
         self._texts[entry.id] = request.text
         if vector is not None:
             self._vectors[entry.id] = vector
         return entry
 
-    def get(self, id: int) -> Completion | None:
-        """Return the completion of an entry, or None when it is gone."""
+    def get(self, id: int, identity: bytes | None = None) -> Completion | None:
+        """Return the completion of an entry, or None when it is gone or of another identity."""
+        if identity is not None and self._by_identity.get(identity) != id:
+            return None
         return self._completions.get(id)
 
     def text(self, id: int) -> str | None:
@@ -64,8 +71,11 @@ class MemoryStore:
     def delete(self, ids: Sequence[int]) -> None:
         """Forget entries; unknown ids are ignored."""
         for id in ids:
-            for table in (self._entries, self._completions, self._texts, self._vectors):
-                table.pop(id, None)
+            entry = self._entries.pop(id, None)
+            if entry is not None:
+                del self._by_identity[entry.identity]
+                for table in (self._completions, self._texts, self._vectors):
+                    table.pop(id, None)
 
     def touch(self, used: Mapping[int, float]) -> None:
         """Remember the time of last use, id by id."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from recall_cli.types import Embedder
 
 def read_facts(path: Path) -> tuple[dict[str, Any], list[tuple[str, int, int]]]:
     """Return a store's totals and its (namespace, entries, bytes), largest first; no embedder is needed."""
-    with closing(_existing(path)) as db:
+    with _opened(path) as db:
         meta = dict(db.execute("SELECT key, value FROM meta"))
         entries, partitions, size = db.execute(
             "SELECT count(*), count(DISTINCT partition), coalesce(sum(size), 0) FROM entries"
@@ -43,7 +44,7 @@ def reembed(path: str | Path, embedder: Embedder, *, batch: int = 1024) -> int:
     embedded (exact-only requests) stay without a vector.
     """
     made = 0
-    with closing(_existing(Path(path))) as db, db:
+    with _opened(Path(path)) as db, db:
         db.execute("BEGIN IMMEDIATE")
         ids = [row[0] for row in db.execute("SELECT id FROM entries WHERE has_vector ORDER BY id")]
         db.execute("DELETE FROM vectors")
@@ -61,17 +62,14 @@ def reembed(path: str | Path, embedder: Embedder, *, batch: int = 1024) -> int:
     return made
 
 
-def _existing(path: Path) -> sqlite3.Connection:
-    """Return a connection to a store that exists; looking must not make a file."""
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a store that exists: looking must not make a file. What SQLite raises becomes a StoreError."""
     if not path.is_file():
         raise StoreError(f"there is no store at {path}", hint="name the SQLite file that --store was given")
-    db = connect(path)
-    try:
-        check_schema(db, path)
-    except sqlite3.Error as error:
-        db.close()
-        raise unreadable(path, error) from error
-    except BaseException:
-        db.close()
-        raise
-    return db
+    with closing(connect(path)) as db:
+        try:
+            check_schema(db, path)
+            yield db
+        except sqlite3.Error as error:
+            raise unreadable(path, error) from error

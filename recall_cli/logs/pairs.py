@@ -16,6 +16,7 @@ import orjson
 
 from recall_cli.errors import InputError
 from recall_cli.logs import answer, usage
+from recall_cli.logs.clean import clean
 from recall_cli.logs.reader import read_lines
 from recall_cli.logs.times import parse_time
 from recall_cli.types import Json, LogRecord
@@ -58,7 +59,7 @@ class Tally:
 
 def read_log(log: str, tally: Tally, *, on_bytes: Callable[[int], None] | None = None) -> Iterator[LogRecord]:
     """Yield the records of a log and count the rest in `tally`. Raises InputError when there are none."""
-    name = "stdin" if log == "-" else log
+    name = "stdin" if log == "-" else clean(log)
     for number, line in enumerate(read_lines(log, on_fault=tally.faults.append, on_bytes=on_bytes), start=1):
         if line is not None and not line.strip():
             continue
@@ -129,7 +130,7 @@ def _record(row: Json, source: str, tally: Tally) -> LogRecord | str:
     return LogRecord(
         source,
         provider,
-        _billed_model(request, read.body, uri),
+        clean(_billed_model(request, read.body, uri)),
         request,
         read.text,
         counted[0] if counted else None,

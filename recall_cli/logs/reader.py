@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, Protocol
 
 from recall_cli.errors import InputError
+from recall_cli.logs.clean import clean
 
 MAX_LINE_BYTES = 64 << 20
 """Longer than any request body a provider accepts (32 MB at Anthropic); a longer line is not one record."""
@@ -54,11 +55,11 @@ def read_lines(log: str, *, on_fault: Fault, on_bytes: Callable[[int], None] | N
         with open(log, "rb") as file:
             yield from _lines(_unpacked(file, log, on_fault, on_bytes))
     except FileNotFoundError:
-        raise InputError(f"there is no file {log}", hint="check the path, or pass - to read standard input") from None
+        raise InputError(f"there is no file {clean(log)}", hint="check the path, or pass - to read standard input") from None
     except IsADirectoryError:
-        raise InputError(f"{log} is a folder", hint="name one log file; several can be piped in with cat") from None
+        raise InputError(f"{clean(log)} is a folder", hint="name one log file; several can be piped in with cat") from None
     except OSError as error:
-        raise InputError(f"cannot read {log}: {error.strerror or error}", hint="check its permissions") from None
+        raise InputError(f"cannot read {clean(log)}: {error.strerror or error}", hint="check its permissions") from None
 
 
 def _unpacked(file: BinaryIO, log: str, on_fault: Fault, on_bytes: Callable[[int], None] | None) -> Iterator[bytes]:
@@ -87,7 +88,7 @@ def _chunks(file: BinaryIO, head: bytes, on_bytes: Callable[[int], None] | None)
 
 def _checked(chunks: Iterator[bytes], log: str) -> Iterator[bytes]:
     """Pass chunks on after a look at the first: text, or something that can never be a log."""
-    name = "standard input" if log == "-" else log
+    name = "standard input" if log == "-" else clean(log)
     first = next((chunk for chunk in chunks if chunk), b"")
     if first.startswith(UTF16_MARKS):
         raise InputError(f"{name} is UTF-16 text", hint="save it as UTF-8: iconv -f UTF-16 -t UTF-8 LOG > LOG.utf8")

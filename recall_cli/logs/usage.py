@@ -13,7 +13,7 @@ from recall_cli.types import Json, Usage
 
 INCLUSIVE = "inclusive"
 EXCLUSIVE = "exclusive"
-CORRECTED = "exclusive, against its API (cached tokens exceeded the input),"
+CORRECTED = "exclusive, against its API: cached tokens exceeded the input"
 
 
 def normalise(raw: Any) -> tuple[Usage, str] | None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from recall_cli.core.index import ExactIndex
+from recall_cli.core.auto import AutoIndex
+from recall_cli.core.policy import StaticPolicy
 from recall_cli.types import Evidence, Index, Policy, Progress, Vector
 
 PROGRESS_EVERY = 1000
@@ -31,19 +32,24 @@ class Call:
     start: float | None
     end: float | None
     answer: bytes = b""
-    """Digest of the normalised answer."""
+    """Digest of the normalised answer; empty when the log has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
     """A call that a cache would have answered."""
 
-    exact: bool
-    """True when exact keys alone would have answered it."""
+    exact_by: int | None
+    """Position of the earlier call that exact keys alone would have served; None when they would not have hit."""
     served_by: int
     """Position of the earlier call whose answer the semantic cache serves."""
     similarity: float | None = None
     """Cosine of the neighbour served; None when the semantic cache, too, found the exact key."""
+
+    @property
+    def exact(self) -> bool:
+        """True when exact keys alone would have answered it."""
+        return self.exact_by is not None
 
 
 def mean_latency(calls: Sequence[Call]) -> float | None:
@@ -89,14 +95,21 @@ def replay(
         known = exact.get(call)
         found = semantic.get(call)
         if found is not None:
-            hits[at] = Hit(known is not None, found[0], found[1])
+            hits[at] = Hit(known, found[0], found[1])
         elif known is not None:
             # The neighbour that once kept this key out of the semantic cache now rounds to below the cutoff.
-            hits[at] = Hit(True, known)
+            hits[at] = Hit(known, known)
         if known is None or found is None:
             ready = -math.inf if call.start is None else _ready(call.start, call.end, latency)
             heapq.heappush(pending, (ready, step, at, known is None, found is None))
     return hits
+
+
+def replay_exact(calls: Sequence[Call], *, latency: float = 0.0) -> list[bool]:
+    """Return for each call whether a cache of exact keys alone would have answered it; no vector is needed."""
+    bare = [replace(call, text=NO_TEXT) for call in calls]
+    hits = replay(bare, np.empty((0, 1), dtype=np.float32), StaticPolicy(), latency=latency)
+    return [hit is not None for hit in hits]
 
 
 def _ready(start: float, end: float | None, latency: float) -> float:
@@ -149,7 +162,7 @@ class _SemanticTier:
         if self._searchable(call):
             index = self._indexes.get(call.partition)
             if index is None:
-                index = self._indexes[call.partition] = ExactIndex(self._vectors.shape[1])
+                index = self._indexes[call.partition] = AutoIndex(self._vectors.shape[1])
             index.add(np.array([at], dtype=np.int64), self._vectors[call.text : call.text + 1])
 
     def _searchable(self, call: Call) -> bool:

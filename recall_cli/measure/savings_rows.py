@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 EMBED_BATCH = 2048
 """Texts embedded at a time: enough to keep the embedder busy, few enough to hold no prompt for long."""
 
+SAMPLED = "sampled"
+"""Why a call is left out whose temperature is unset or above 0."""
 FIRST_FLAWS = ("already_cached", "error", "no_answer", "answer_unreadable")
 """Flaws that come before what the request says: there was no answer of the model's to speak of."""
 
@@ -36,6 +38,8 @@ class Row:
     excluded: str
     """The reason no cache may serve or store it; "" for a cacheable call."""
     call: Call | None = None
+    sampled: Call | None = None
+    """What `call` would be if sampled calls were admitted; None unless that is all that keeps it out."""
 
     @property
     def unpriced(self) -> bool:
@@ -79,24 +83,29 @@ def collect(
         # One string object a model, not one a row.
         model = models.setdefault(record.model, record.model)
         row = Row(model, record.provider, record.start, record.usage, cost, excluded)
-        if not excluded and isinstance(request, Request):
-            text = NO_TEXT if request.exact_only else texts.add(request.text)
-            digest = _answer_digest(record.answer or "")
-            row.call = Call(request.identity, request.partition, text, record.start, record.end, digest)
+        if isinstance(request, Request) and excluded in ("", SAMPLED):
+            # What would have been sampled is only counted with exact keys: it needs no vector.
+            text = NO_TEXT if request.exact_only or excluded else texts.add(request.text)
+            digest = b"" if record.answer is None else _answer_digest(record.answer)
+            call = Call(request.identity, request.partition, text, record.start, record.end, digest)
+            if excluded:
+                row.sampled = call
+            else:
+                row.call = call
         found.rows.append(row)
     found.vectors = texts.vectors()
     return found
 
 
 def _exclusion(record: LogRecord, request: Request | Bypass, *, allow_sampled: bool) -> str:
-    """Return why a call stays outside the cache. "sampled" comes last: it counts what a flag would admit."""
+    """Return why a call stays outside the cache. SAMPLED comes last: it counts what a flag would admit."""
     if record.flaw in FIRST_FLAWS:
         return record.flaw
     if isinstance(request, Bypass):
         return request.reason
     if record.flaw:
         return record.flaw
-    return "sampled" if request.sampled and not allow_sampled else ""
+    return SAMPLED if request.sampled and not allow_sampled else ""
 
 
 def _answer_digest(text: str) -> bytes:

@@ -70,6 +70,18 @@ def test_ids_only_grow_and_deletes_are_whole(store: Store) -> None:
     assert again.id > max(made)
 
 
+def test_an_append_replaces_the_entry_of_the_same_identity(store: Store) -> None:
+    request = text_request("question")
+    old = store.append(request, ANSWER, EMBEDDER.embed("question"), created=1.0, expires=None)
+    new = store.append(request, Completion(b"new"), None, created=2.0, expires=None)
+    assert [entry.id for entry in store.entries()] == [new.id]
+    assert new.id > old.id
+    assert store.get(old.id) is None
+    assert store.get(new.id, request.identity) == Completion(b"new")
+    assert store.get(new.id, text_request("another").identity) is None
+    assert len(store.vectors()[0]) == 0
+
+
 def test_touch_changes_the_time_of_use_alone(store: Store) -> None:
     entry = store.append(text_request("q"), ANSWER, None, created=1.0, expires=None)
     store.touch({entry.id: 5.0, 12345: 6.0})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from recall_cli.core import dbfile
 from recall_cli.core.cache import Cache
 from recall_cli.core.embed import HashEmbedder, make_embedder
 from recall_cli.core.policy import StaticPolicy
@@ -212,6 +214,49 @@ def test_threads_share_a_cache() -> None:
     assert len(cache) == 50
 
 
+def test_an_answer_too_large_to_keep_does_not_leave_the_old_one_in_service() -> None:
+    cache = make(max_bytes=5_000)
+    cache.put(text_request("question"), answer("old"))
+    assert cache.put(text_request("question"), answer("x" * 10_000)) is None
+    assert cache.get(text_request("question")).completion is None
+    assert (len(cache), cache.size_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("ttl", [0, -1, float("nan")])
+def test_a_lifetime_that_is_none_is_refused(ttl: float) -> None:
+    with pytest.raises(UsageError, match="ttl"):
+        make().put(text_request("q"), answer("a"), ttl=ttl)
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [np.full(256, np.nan), np.ones(128) / np.sqrt(128), np.ones(256), np.ones((1, 256)) / 16],
+    ids=["nan", "narrow", "long", "shape"],
+)
+def test_a_vector_that_cannot_be_indexed_is_not_stored_either(vector: np.ndarray, tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s.db", embedder=STATIC)
+    cache = make(store=store)
+    with pytest.raises(ValueError, match=r"shape|NaN|length"):
+        cache.put(text_request("q"), answer("a"), vector.astype(np.float32))
+    assert (len(cache), list(store.entries())) == (0, [])
+    cache.close()
+    make(store=SqliteStore(tmp_path / "s.db", embedder=STATIC)).close()
+
+
+def test_deleting_twice_in_one_call() -> None:
+    cache = make()
+    id = cache.put(text_request("q"), answer("a"))
+    assert id is not None
+    assert cache.delete([id, id, 999]) == 1
+
+
+def test_replaced_entries_do_not_pile_up_until_their_time() -> None:
+    cache = make(ttl=1_000)
+    for _ in range(2_000):
+        cache.put(text_request("one question"), answer("a"))
+    assert len(cache._expiries) < 200
+
+
 # --- every retained entry stays findable -----------------------------------------------------
 
 
@@ -381,8 +426,6 @@ def write_text(path: Path) -> None:
 
 
 def write_other_database(path: Path) -> None:
-    import sqlite3
-
     db = sqlite3.connect(path)
     db.execute("CREATE TABLE other (x)")
     db.commit()
@@ -390,8 +433,6 @@ def write_other_database(path: Path) -> None:
 
 
 def write_newer_schema(path: Path) -> None:
-    import sqlite3
-
     SqliteStore(path, embedder=HASH).close()
     db = sqlite3.connect(path)
     db.execute("PRAGMA user_version = 99")
@@ -417,8 +458,6 @@ def test_looking_at_a_missing_store_makes_no_file(tmp_path: Path) -> None:
 
 
 def test_a_damaged_vector_is_said(tmp_path: Path) -> None:
-    import sqlite3
-
     path = tmp_path / "s.db"
     store = SqliteStore(path, embedder=HASH)
     store.append(text_request("q"), answer("a"), HASH.embed("q"), created=1.0, expires=None)
@@ -434,6 +473,94 @@ def test_a_damaged_vector_is_said(tmp_path: Path) -> None:
     db.close()
     with pytest.raises(StoreError, match="width"):
         Cache(embedder=HASH, policy=StaticPolicy(), store=SqliteStore(path, embedder=HASH))
+
+
+def locked(path: Path) -> sqlite3.Connection:
+    """Another process's write that does not end."""
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("BEGIN IMMEDIATE")
+    return db
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dbfile, "BUSY_TIMEOUT_MS", 1)
+
+
+def test_a_store_that_cannot_be_written_still_answers(
+    tmp_path: Path, impatient: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recall_cli.core.cache.TOUCH_BATCH", 1)
+    clock = Clock()
+    cache = make(store=SqliteStore(tmp_path / "s.db", embedder=STATIC), clock=clock)
+    cache.put(text_request("kept"), answer("a"))
+    cache.put(text_request("short"), answer("b"), ttl=1)
+    other = locked(tmp_path / "s.db")
+    clock.now += 2
+    assert cache.get(text_request("kept")).completion == answer("a")
+    assert cache.get(text_request("short")).completion is None
+    assert "could not be written" in caplog.text
+    with pytest.raises(StoreError, match="locked"):
+        cache.put(text_request("kept"), answer("new"))
+    assert cache.get(text_request("kept")).completion == answer("a")  # nothing has changed
+    with pytest.raises(StoreError, match="locked"):
+        cache.delete([1])
+    assert cache.get(text_request("kept")).completion == answer("a")
+    other.rollback()
+    other.close()
+    cache.flush()
+    cache.close()
+
+
+def test_a_store_moved_to_another_embedder_takes_no_more_of_the_old_vectors(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    cache = make(store=SqliteStore(path, embedder=STATIC))
+    cache.put(text_request("before"), answer("a"))
+    reembed(path, HASH)
+    with pytest.raises(StoreMismatch):
+        cache.put(text_request("after"), answer("b"))
+    cache.close()
+    assert read_facts(path)[0]["entries"] == 1
+
+
+def test_a_row_of_another_identity_is_not_served(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    cache = make(store=SqliteStore(path, embedder=STATIC))
+    cache.put(text_request("mine"), answer("mine"))
+    db = sqlite3.connect(path)
+    db.execute("UPDATE entries SET identity = ?", (text_request("yours").identity,))
+    db.commit()
+    db.close()
+    assert cache.get(text_request("mine")).completion is None
+    cache.close()
+
+
+@pytest.mark.parametrize("usage", ["not json", '{"input": 1, "field_of_next_year": 2}', "[]"])
+def test_a_row_that_cannot_be_read_is_a_miss(tmp_path: Path, usage: str) -> None:
+    path = tmp_path / "s.db"
+    cache = make(store=SqliteStore(path, embedder=STATIC))
+    cache.put(text_request("q"), answer("a"))
+    db = sqlite3.connect(path)
+    db.execute("UPDATE bodies SET usage = ?", (usage,))
+    db.commit()
+    db.close()
+    assert cache.get(text_request("q")).completion is None
+    cache.close()
+
+
+def test_damaged_pages_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    cache = Cache(embedder=HASH, policy=StaticPolicy(), store=SqliteStore(path, embedder=HASH))
+    for i in range(200):
+        cache.put(text_request(f"q {i}"), answer("a" * 500))
+    cache.close()
+    data = bytearray(path.read_bytes())
+    data[4096:] = b"\xff" * (len(data) - 4096)
+    path.write_bytes(data)
+    for attempt in (lambda: SqliteStore(path, embedder=HASH), lambda: read_facts(path), lambda: reembed(path, HASH)):
+        with pytest.raises(StoreError) as raised:
+            attempt()
+        assert raised.value.hint
 
 
 WRITER = """

@@ -46,6 +46,9 @@ def last(content: Any) -> dict[str, Any]:
         {"store": False},
         {"temperature": 0.0},
         {"top_p": None},
+        {"n": 1},
+        {"tools": []},
+        {"modalities": ["text"]},
     ],
 )
 def test_what_does_not_shape_the_answer_is_not_keyed(extra: dict[str, Any]) -> None:
@@ -105,6 +108,32 @@ def test_cache_markers_inside_data_are_kept() -> None:
     assert parsed(one).identity != parsed(two).identity
 
 
+def test_what_stands_beside_the_last_text_is_a_wall() -> None:
+    def cited(document: str, text: str = "Summarise it") -> dict[str, Any]:
+        return last([{"type": "text", "text": text, "citations": [{"doc": document}]}])
+
+    assert parsed(cited("A")).partition != parsed(cited("B")).partition
+    assert parsed(cited("A")).partition == parsed(cited("A", "Sum it up")).partition
+    two = [{"type": "text", "text": "One"}, {"type": "text", "text": "Two"}]
+    assert parsed(last(two)).text == "One\nTwo"
+    assert parsed(last(two)).partition != parsed(last("One\nTwo")).partition
+
+
+def test_numbers_have_one_form_at_any_depth() -> None:
+    one, two = ({**BODY, "logit_bias": {"50256": bias}} for bias in (1, 1.0))
+    assert parsed(one).identity == parsed(two).identity
+    assert parsed({**BODY, "logit_bias": {"50256": 1.5}}).identity != parsed(one).identity
+    assert parsed({**BODY, "n": True}).identity != parsed({**BODY, "n": 2}).identity
+
+
+def test_text_partitions_are_not_kept_for_ever() -> None:
+    from recall_cli.core.request import _text_partition
+
+    for i in range(3_000):
+        text_request("q", tenant=str(i))
+    assert _text_partition.cache_info().currsize <= 1024
+
+
 def test_namespace_follows_the_system_prompt() -> None:
     anthropic = {"model": "m", "system": "Be brief.", "messages": [{"role": "user", "content": "Hi"}]}
     blocks = {**anthropic, "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]}
@@ -121,7 +150,13 @@ def test_namespace_follows_the_system_prompt() -> None:
         ({**BODY, "functions": [{"name": "f"}]}, "tools"),
         ({**BODY, "store": True}, "server_state"),
         ({**BODY, "previous_response_id": "r"}, "server_state"),
-        ({**BODY, "web_search_options": {"x": 1}}, "server_state"),
+        ({**BODY, "web_search_options": {"x": 1}}, "web_search"),
+        ({**BODY, "web_search_options": {}}, "web_search"),
+        ({**BODY, "model": "gpt-4o-search-preview"}, "web_search"),
+        ({**BODY, "model": "some/model:online"}, "web_search"),
+        ({**BODY, "plugins": [{"id": "web"}]}, "server_state"),
+        ({**BODY, "top_p": float("nan")}, "not_canonical_json"),
+        (last([]), "no_content"),
         ({**BODY, "modalities": ["text", "audio"]}, "media"),
         (last([{"type": "image_url", "image_url": {"url": "x"}}]), "media"),
         (last([{"type": "text", "text": "what is this"}, {"type": "image", "source": {}}]), "media"),
