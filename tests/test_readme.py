@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
-from recall_cli.cli import bench
-from recall_cli.cli.render import to_markdown
+from recall_cli.cli import ann, bench
+from recall_cli.cli.app import app, main
+from recall_cli.cli.draw import to_markdown
 from recall_cli.measure.result import from_json
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-VIEWS = {"bench": bench.view}
+VIEWS = {"bench": bench.view, "ann-bench": ann.view}
 BLOCK = re.compile(r"(<!-- recall:result (\S+) blocks=([\d,]+) -->\n)(.*?)(<!-- /recall:result -->)", re.S)
-VALUE = re.compile(r"<!-- (\S+\.json) (\S+) -->([^<]+)<!-- / -->")
 
 
 def rendered(path: str, blocks: str) -> str:
@@ -48,6 +50,39 @@ def test_the_two_commands_are_there_and_name_no_other_place() -> None:
         assert command is not None
         assert ".venv" in command[1]
         assert "../shared" not in command[1]
+
+
+def python_blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
+
+
+def test_the_library_example_runs_and_prints_what_readme_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = python_blocks()
+    exec(compile(block, "README.md", "exec"), {})
+    printed = capsys.readouterr().out.strip()
+    assert f"prints `{printed}`" in README.read_text(encoding="utf-8")
+    # A REPL ends a compound statement at an empty line: pasted, it must do the same.
+    assert not re.search(r"\n    [^\n]*\n[^\s]", block.partition("answers.db")[2])
+
+
+def test_the_log_lines_in_readme_are_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (lines,) = re.findall(r"```json\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
+    (tmp_path / "log.jsonl").write_text(lines)
+    assert main(["savings", str(tmp_path / "log.jsonl"), "--json", "-e", "hash-v1"]) == 0
+    summary = json.loads(capsys.readouterr().out)["summary"]
+    assert (summary["requests"], summary["cacheable"]) == (2, 2)
+    assert summary["spend_usd"] > 0
+
+
+def test_every_command_in_readme_and_in_messages_exists() -> None:
+    commands = set(get_command(app).commands)
+    sources = [README, *(ROOT / "recall_cli").rglob("*.py")]
+    for path in sources:
+        for name in re.findall(r"`recall ([a-z][a-z-]+)|recall (?:--debug )?([a-z-]+) (?:--|STORE)", path.read_text()):
+            assert (name[0] or name[1]) in commands, f"{path.name} names recall {name[0] or name[1]}"
 
 
 def test_results_name_their_machine_and_commit() -> None:

@@ -97,7 +97,7 @@ def ann_bench(
 
     Example: recall ann-bench --dims 32,256 --corpus 10000,50000 --data random --data prompts.txt
     """
-    with Output(format, json, out) as output:
+    with Output(format, json, out, inputs=data or []) as output:
         from recall_cli.measure import ann, ann_data, ann_tune
 
         plan = ann.Plan(

@@ -52,7 +52,7 @@ def bench(
 
     Example: recall bench --reference --entries 1000,10000 --out results/bench.json
     """
-    with Output(format, json, out) as output:
+    with Output(format, json, out, inputs=[prompts or ""]) as output:
         from recall_cli.measure import bench as measure
 
         plan = measure.Plan(

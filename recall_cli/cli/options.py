@@ -91,4 +91,9 @@ Index = Annotated[
         help="auto, exact, scan or hnsw, with options as in hnsw:M=32,ef_search=160.",
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", envvar="RECALL_SEED", help="Makes synthetic parts repeatable.")]
+Seed = Annotated[
+    int,
+    typer.Option(
+        "--seed", envvar="RECALL_SEED", min=0, max=2**63 - 1, help="Makes what is drawn by chance repeatable."
+    ),
+]

@@ -26,7 +26,11 @@ def load_settings(context: typer.Context) -> dict[str, Any]:
     """Return the defaults that the settings files give, nearest file first, as click reads them."""
     settings: dict[str, Any] = {}
     for path in (Path(typer.get_app_dir("recall")) / FILE_NAME, Path(FILE_NAME)):
-        if path.is_file():
+        try:
+            exists = path.is_file()
+        except OSError:
+            continue  # a home that is not ours to read holds no settings of ours
+        if exists:
             _merge(settings, _read(path, context))
     return settings
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ import numpy as np
 from recall_cli.core.request import parse_body
 from recall_cli.errors import InputError, UsageError
 from recall_cli.logs.pairs import REQUEST, Tally, read_log
-from recall_cli.measure.prompts import from_prompts, read_file
+from recall_cli.measure.prompts import from_prompts, read_file, standard_input
 from recall_cli.types import Embedder, Request, Vector
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ def _texts(path: str) -> list[str]:
             for record in read_log(path, Tally())
             if isinstance(request := parse_body(record.provider, record.request), Request) and request.text.strip()
         ]
-    return [query.text for query in from_prompts(path, sys.stdin.buffer).queries]
+    return [query.text for query in from_prompts(path, standard_input()).queries]
 
 
 def _array(path: Path) -> Vector:

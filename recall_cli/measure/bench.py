@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import asdict, dataclass, field
-from typing import Any, BinaryIO, cast
+from dataclasses import asdict, dataclass
+from typing import BinaryIO, cast
 
 import numpy as np
 
@@ -18,9 +17,10 @@ from recall_cli.core.sqlite import SqliteStore
 from recall_cli.core.table import TableEmbedder
 from recall_cli.errors import GateFailed, UsageError
 from recall_cli.measure import check, prompts, workload
+from recall_cli.measure.bench_rows import REFERENCE, Case, ratios, reference_row, row
 from recall_cli.measure.bench_warnings import warnings
 from recall_cli.measure.result import new_result
-from recall_cli.measure.timing import Arm, interleave, microseconds, one_thread, ratio, sketch, timer_floor_ns
+from recall_cli.measure.timing import Arm, interleave, one_thread, sketch, timer_floor_ns
 from recall_cli.types import Embedder, Progress, Result, Warn
 
 NAMESPACE = "recall-bench"
@@ -28,7 +28,6 @@ NAMESPACE = "recall-bench"
 
 BATCH_PROMPTS = 2_000
 BATCH_ROUNDS = 9
-REFERENCE = "model2vec StaticModel.encode"
 
 MAX_DIFFERENCE = 1e-6
 """How far our vectors may lie from model2vec's before the comparison of their times is refused."""
@@ -66,42 +65,30 @@ class Plan:
         return tuple(dict.fromkeys(self.embedders)) or (("static",) if self.store else ("hash-v1", "static"))
 
 
-@dataclass(slots=True)
-class Case:
-    """One embedder at one size: a filled cache, what it answered, and its arms."""
-
-    embedder: Embedder
-    cache: Cache
-    size: int
-    tally: check.Tally
-    index: str
-    arms: dict[str, Arm] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """Return how the case is called in the document."""
-        return f"{self.embedder.name}@{self.size}"
-
-
 def run(plan: Plan, *, progress: Progress | None = None, stdin: BinaryIO | None = None) -> Result:
     """Measure and return one row an embedder and size.
 
     :raises GateFailed: when an arm answers wrongly; nothing is timed then.
     """
     policy = StaticPolicy(plan.tau)
-    work = prompts.from_prompts(plan.prompts, stdin or sys.stdin.buffer) if plan.prompts else workload.bundled()
+    work = prompts.from_prompts(plan.prompts, stdin or prompts.standard_input()) if plan.prompts else workload.bundled()
     result = new_result(
         "bench", {**asdict(plan), "embedders": list(plan.names()), "workload": work.source, "threads": 1}
     )
-    with one_thread():
-        cases, solo, fresh = _prepare(plan, policy, work, progress)
-        reference = _reference_arms(work, fresh) if plan.reference else {}
-        timed, floor = _time(plan, cases, solo, reference, progress)
+    cases: list[Case] = []
+    try:
+        with one_thread():
+            solo, fresh = _prepare(plan, policy, work, cases, progress)
+            reference = _reference_arms(work, fresh) if plan.reference else {}
+            timed, floor = _time(plan, cases, solo, reference, progress)
+    finally:
+        for case in cases:
+            _put_away(case.cache, plan)
 
-    result.rows = [_row(case, solo[case.embedder.name]) for case in cases]
+    result.rows = [row(case, solo[case.embedder.name]) for case in cases]
     if reference:
-        result.rows.append(_reference_row(reference))
-        result.summary["ratios"] = _ratios(cases, solo, reference, plan.seed)
+        result.rows.append(reference_row(reference))
+        result.summary["ratios"] = ratios(cases, solo, reference, plan.seed)
     result.summary |= {
         "timer_floor_us": floor / 1_000,
         "workload": {"name": work.name, "version": work.version, "source": work.source, "skipped": dict(work.skipped)},
@@ -113,8 +100,6 @@ def run(plan: Plan, *, progress: Progress | None = None, stdin: BinaryIO | None 
         },
     }
     result.warnings += _raised(plan, work) + warnings(result.rows, work, timed, floor)
-    for case in cases:
-        _put_away(case, plan)
     return result
 
 
@@ -136,15 +121,14 @@ def _time(
 
 
 def _prepare(
-    plan: Plan, policy: StaticPolicy, work: prompts.Workload, progress: Progress | None
-) -> tuple[list[Case], dict[str, dict[str, Arm]], list[str]]:
-    """Return the filled caches with their arms, each embedder's own arms, and texts nobody has seen."""
+    plan: Plan, policy: StaticPolicy, work: prompts.Workload, cases: list[Case], progress: Progress | None
+) -> tuple[dict[str, dict[str, Arm]], list[str]]:
+    """Fill `cases` with caches and their arms; return each embedder's own arms, and texts nobody has seen."""
     sizes = sorted({max(size, work.preloaded) for size in plan.entries})
     fresh_each = plan.lookups + plan.warmup
     asked = {query.text for query in work.queries} | set(work.seeds)
     spare = workload.filler(sizes[-1] + fresh_each * (1 + len(sizes)), plan.seed, asked)
     filler, fresh = spare[: sizes[-1]], spare[sizes[-1] :]
-    cases: list[Case] = []
     solo: dict[str, dict[str, Arm]] = {}
     for name in plan.names():
         embedder = make_embedder(name)
@@ -156,26 +140,32 @@ def _prepare(
             case = _case(plan, policy, embedder, work, texts)
             case.arms = _lookup_arms(case, work, fresh[fresh_each * position : fresh_each * (position + 1)])
             cases.append(case)
-    return cases, solo, fresh[:fresh_each]
+    return solo, fresh[:fresh_each]
 
 
 def _case(plan: Plan, policy: StaticPolicy, embedder: Embedder, work: prompts.Workload, texts: list[str]) -> Case:
     """Fill a cache, then look every query up once: the rates, and the check before the clock."""
     store = SqliteStore(plan.store, embedder=embedder) if plan.store else None
     cache = Cache(embedder=embedder, policy=policy, store=store, make_index=index_maker(plan.index))
-    vectors = embedder.embed_many(texts)
-    ids = []
-    for text, vector in zip(texts, vectors, strict=True):
-        id = cache.put(text_request(text, NAMESPACE), check.BENCH_ANSWER, vector)
-        assert id is not None  # no byte cap is set
-        ids.append(id)
-    seed_ids = ids[: work.preloaded]
-    kind = _kind(plan, cache, texts[0]) if texts else plan.index
-    tally = check.tally(cache, work.queries, seed_ids, NAMESPACE, vectors, exact="exact" in kind)
-    # The replay of unlabelled prompts stored them all. Forget the later half again: those are what
-    # the lookups are timed on, and a stored prompt would be an exact hit.
-    replayed = seed_ids[work.preloaded :]
-    cache.delete(replayed[len(replayed) // 2 :])
+    try:
+        _forget_entries(cache)
+        vectors = embedder.embed_many(texts)
+        ids = []
+        for text, vector in zip(texts, vectors, strict=True):
+            id = cache.put(text_request(text, NAMESPACE), check.BENCH_ANSWER, vector)
+            assert id is not None  # no byte cap is set
+            ids.append(id)
+        seed_ids = ids[: work.preloaded]
+        kind = _kind(plan, cache, texts[0]) if texts else plan.index
+        exact = "exact" in kind
+        tally = check.tally(cache, work.queries, seed_ids, NAMESPACE, vectors, exact=exact)
+        # The replay of unlabelled prompts stored them all. Forget the later half again: those are what
+        # the lookups are timed on, and a stored prompt would be an exact hit.
+        replayed = seed_ids[work.preloaded :]
+        cache.delete(replayed[len(replayed) // 2 :])
+    except BaseException:
+        _put_away(cache, plan)
+        raise
     return Case(embedder, cache, size=len(texts), tally=tally, index=kind)
 
 
@@ -240,49 +230,6 @@ def _reference_arms(work: prompts.Workload, fresh: list[str]) -> dict[str, Arm]:
     }
 
 
-def _row(case: Case, solo: dict[str, Arm]) -> dict[str, Any]:
-    us = {name: microseconds(arm) for name, arm in {**solo, **case.arms}.items() if name != "batch"}
-    whole = us["lookup"]["p50"]
-    parts = {name: us[name]["p50"] for name in ("identity", "embed", "search")}
-    return {
-        "embedder": case.embedder.name,
-        "dim": case.embedder.dim,
-        "entries": case.size,
-        "index": case.index,
-        "tokens": case.embedder.tokens.way if isinstance(case.embedder, TableEmbedder) else None,
-        **check.rates(case.tally),
-        **{f"{name}_us": value for name, value in us.items()},
-        # Arms are timed apart, so the parts need not add up to the whole: the rest is what is left.
-        "share_us": {**parts, "rest": max(0.0, round(whole - sum(parts.values()), 3))},
-        "prompts_per_s": _per_second(solo["batch"]),
-    }
-
-
-def _reference_row(reference: dict[str, Arm]) -> dict[str, Any]:
-    us = {f"{name}_us": microseconds(arm) for name, arm in reference.items() if name != "batch"}
-    return {"embedder": REFERENCE, "dim": 256, **us, "prompts_per_s": _per_second(reference["batch"])}
-
-
-def _per_second(batch: Arm) -> float:
-    return round(len(batch.inputs[0]) / (float(np.median(batch.samples)) / 1e9), 1)
-
-
-def _ratios(
-    cases: list[Case], solo: dict[str, dict[str, Arm]], reference: dict[str, Arm], seed: int
-) -> dict[str, dict[str, Any]]:
-    """Return ours over model2vec's encode, times of one call; for batches, theirs over ours (a speed-up)."""
-    ratios: dict[str, dict[str, Any]] = {}
-    for name, arms in solo.items():
-        for arm in ("embed", "embed_first_seen"):
-            ratios[f"{name}.{arm}"] = ratio(arms[arm], reference[arm], seed)
-        ratios[f"{name}.batch_speedup"] = ratio(reference["batch"], arms["batch"], seed)
-    for case in cases:
-        for arm in ("lookup", "lookup_first_seen"):
-            against = reference["embed" if arm == "lookup" else "embed_first_seen"]
-            ratios[f"{case.name}.{arm}"] = ratio(case.arms[arm], against, seed)
-    return ratios
-
-
 def _raised(plan: Plan, work: prompts.Workload) -> list[Warn]:
     small = [size for size in plan.entries if size < work.preloaded]
     if not small:
@@ -295,9 +242,13 @@ def _raised(plan: Plan, work: prompts.Workload) -> list[Warn]:
     ]
 
 
-def _put_away(case: Case, plan: Plan) -> None:
+def _forget_entries(cache: Cache) -> int:
+    """Take bench entries out again, an earlier run's too; return how many there were."""
+    return cache.delete([entry.id for entry in cache.store.entries() if entry.namespace == NAMESPACE])
+
+
+def _put_away(cache: Cache, plan: Plan) -> None:
     """Leave a user's store as it was: bench entries are not answers."""
-    if plan.store:
-        case.cache.delete([e.id for e in case.cache.store.entries() if e.namespace == NAMESPACE])
-        case.cache.store.compact()
-    case.cache.close()
+    if plan.store and _forget_entries(cache):
+        cache.store.compact()
+    cache.close()

@@ -7,6 +7,7 @@ own prompts rarely are; they are replayed as they come, and claim only what is k
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -84,7 +85,7 @@ class Workload:
     """Lines that gave no query, counted by reason."""
 
 
-def from_prompts(path_or_dash: str, stdin: BinaryIO) -> Workload:
+def from_prompts(path_or_dash: str, stdin: BinaryIO | None) -> Workload:
     """Return a workload of the user's own prompts, from a file or, for "-", from standard input.
 
     One prompt a line, or JSONL: objects with one of TEXT_FIELDS, or bare strings. Lines in the schema of
@@ -94,11 +95,19 @@ def from_prompts(path_or_dash: str, stdin: BinaryIO) -> Workload:
     that contradict each other, or holds no prompt at all.
     """
     source = "standard input" if path_or_dash == "-" else path_or_dash
-    text = decode(stdin.read() if path_or_dash == "-" else read_file(Path(path_or_dash)), source)
+    if path_or_dash == "-" and stdin is None:
+        raise InputError("standard input is closed", hint="pipe the prompts in, or name a file")
+    data = stdin.read() if path_or_dash == "-" and stdin else read_file(Path(path_or_dash))
+    text = decode(data, source)
     lines, skipped = read_prompts(text, source, as_json=_is_json(text, source))
     if not lines:
         raise InputError(f"{source} holds no prompt ({skipped.total()} lines skipped).", hint=FORMAT_HINT)
     return make_workload("prompts", 0, lines, source, skipped)
+
+
+def standard_input() -> BinaryIO | None:
+    """Return standard input as bytes, None when it is closed."""
+    return None if sys.stdin is None else sys.stdin.buffer
 
 
 def read_file(path: Path) -> bytes:

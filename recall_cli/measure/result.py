@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
@@ -73,27 +74,40 @@ def from_json(data: bytes) -> Result:
 class OutFile:
     """An `--out` file: proved writable before the long run, replaced whole by every write.
 
+    A symbolic link is followed, a device or a pipe is written to, never replaced.
     Raises UsageError at once when the file cannot be written, so that no run is lost to a typo.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = Path(path)
-        if self.path.is_dir():
-            raise UsageError(f"--out {path} is a folder", hint="name a file inside it")
-        # A device or a pipe (/dev/stdout, /dev/null) cannot be replaced by a rename: write straight to it.
-        self._direct = self.path.exists() and not self.path.is_file()
-        if not self._direct:
-            try:
+    def __init__(self, path: str, *, inputs: Sequence[str] = ()) -> None:
+        """Prove that the file can be written.
+
+        :param inputs: files the run reads: writing over one of them would destroy it.
+        """
+        self.name = path
+        try:
+            self.path = Path(os.path.realpath(path))
+            if self.path.is_dir():
+                raise UsageError(f"--out {path} is a folder", hint="name a file inside it")
+            if any(os.path.exists(name) and os.path.samefile(name, path) for name in inputs if os.path.exists(path)):
+                raise UsageError(f"--out {path} is the file that is read", hint="name another file")
+            self._is_stdout = _is_stdout(path)
+            self._direct = self._is_stdout or (self.path.exists() and not self.path.is_file())
+            if not self._direct:
                 self._temporary().unlink()
-            except OSError as error:
-                raise UsageError(
-                    f"--out {path} cannot be written: {error.strerror}", hint="name a file in a folder you can write to"
-                ) from error
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(
+                f"--out {path!r} cannot be written: {reason}", hint="name a file in a folder you can write to"
+            ) from error
 
     def write(self, data: bytes) -> None:
         """Replace the file's content."""
         temporary = None
         try:
+            if self._is_stdout:
+                sys.stdout.flush()
+                sys.stdout.buffer.write(data)
+                return
             if self._direct:
                 self.path.write_bytes(data)
                 return
@@ -106,7 +120,7 @@ class OutFile:
             temporary.replace(self.path)
         except OSError as error:
             raise RecallError(
-                f"--out {self.path} could not be written: {error.strerror}",
+                f"--out {self.name} could not be written: {error.strerror}",
                 hint="free some space, or name another file",
             ) from error
         finally:
@@ -120,6 +134,14 @@ class OutFile:
         return Path(name)
 
 
+def _is_stdout(path: str) -> bool:
+    """Return whether the path names what standard output goes to, as /dev/stdout does."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(1)) and sys.stdout is not None
+    except OSError:
+        return False
+
+
 def plain(value: Any) -> Any:
     """Return plain JSON values: numpy scalars, decimals and enums as numbers and text, NaN as null."""
     if isinstance(value, Mapping):
@@ -130,6 +152,9 @@ def plain(value: Any) -> Any:
         return value.value
     if isinstance(value, Decimal):
         return float(value)
+    if isinstance(value, str):
+        # A lone surrogate (a file name that is not UTF-8) has no place in a JSON document.
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

@@ -11,7 +11,7 @@ import pytest
 
 from recall_cli.cli.app import main
 from recall_cli.cli.bench import view
-from recall_cli.cli.render import to_markdown
+from recall_cli.cli.draw import to_markdown
 from recall_cli.measure import bench
 from recall_cli.measure.prompts import Kind
 from recall_cli.measure.result import from_json, to_document

@@ -176,3 +176,88 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     monkeypatch.setenv("RECALL_TAU", "high")
     assert main(["bench"]) == 2
     assert "RECALL_TAU" in capsys.readouterr().err
+
+
+# --- odd surroundings ------------------------------------------------------------------------
+
+
+def run_process(command: str, **options: object) -> subprocess.CompletedProcess[str]:
+    line = command.replace("recall ", f"{sys.executable} -m recall_cli ")
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, **options)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("recall bench --lookups 5 --json > /dev/full", 1),
+        ("recall bench --lookups 5 --json >&-", 1),
+        ("recall bench --lookups 5 --prompts - <&-", 4),
+        ("recall savings - <&-", 4),
+        ("recall bench --lookups 5 --out /dev/full", 1),
+        ("recall bench --seed -1", 2),
+        ("recall bench --seed 99999999999999999999999", 2),
+        ("recall bench --lookups 5 --out no/such/folder.json", 2),
+    ],
+)
+def test_odd_surroundings_are_a_sentence_too(command: str, code: int, here: Path) -> None:
+    done = run_process(command, cwd=here)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "did not expect" not in done.stderr
+    assert done.stderr.strip()
+
+
+def test_a_home_that_cannot_be_read_is_no_settings(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    assert main(["cache", "--help"]) == 0
+    monkeypatch.undo()
+
+
+def test_out_to_standard_output_is_both(here: Path) -> None:
+    import json
+
+    done = run_process("recall bench --lookups 5 -e hash-v1 --out /dev/stdout > both.txt && cat both.txt", cwd=here)
+    document, _, table = done.stdout.partition("\n}\n")
+    assert json.loads(document + "}")["command"] == "bench"
+    assert "What it answers" in table
+    assert Path("/dev/stdout").exists()
+
+
+def test_out_follows_a_link(here: Path) -> None:
+    (here / "real.json").write_text("old")
+    (here / "link.json").symlink_to(here / "real.json")
+    assert main(["bench", "--lookups", "5", "-e", "hash-v1", "--out", "link.json"]) == 0
+    assert (here / "link.json").is_symlink()
+    assert (here / "real.json").read_text().startswith("{")
+
+
+def test_out_over_its_own_input_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "p.txt").write_text("one question\n")
+    assert main(["bench", "--prompts", "p.txt", "--out", "p.txt"]) == 2
+    assert (here / "p.txt").read_text() == "one question\n"
+    assert "is the file that is read" in capsys.readouterr().err
+
+
+def test_an_interrupted_bench_leaves_no_entries_in_a_store(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from recall_cli.core.upkeep import read_facts
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("recall_cli.measure.bench.interleave", interrupt)
+    assert main(["bench", "--store", "s.db", "--lookups", "5"]) == 130
+    assert read_facts(here / "s.db")[0]["entries"] == 0
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    from recall_cli.cli.blocks import Bars, Line, table
+    from recall_cli.cli.draw import cleaned, to_markdown
+
+    evil = "ev\x1b[31mil\x1b]0;PWN\x07\n\u202etxt"
+    blocks = [table(evil, ("a",), [(evil,)]), Line(evil), Bars("t", ("p",), ((evil, (1.0,)),), "us")]
+    text = to_markdown(cleaned(blocks))
+    assert not set(text) & set("\x1b\x07\u202e")
+    assert "ev\ufffd[31mil" in text

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from recall_cli.cli import blocks
-from recall_cli.cli.render import draw, to_markdown
+from recall_cli.cli.draw import draw, to_markdown
 
 WIDE = blocks.table(
     "A title that is long enough to be folded by anything that folds titles to the width of their table",
