@@ -37,7 +37,7 @@ def read(response: Any, *, status: int | None = None) -> Answer:
     if not isinstance(response, dict):
         missing = response is None or response in ("", [])
         return Answer(flaw="error" if _failed(status) else "no_answer" if missing else "answer_unreadable")
-    text, finish, tools, refused = _anthropic(response) if response.get("type") == "message" else _openai(response)
+    text, finish, tools, refused = _anthropic(response) if is_anthropic(response) else _openai(response)
     if _failed(status) or response.get("error") is not None:
         flaw = "error"
     elif streamed and not complete:
@@ -53,6 +53,11 @@ def read(response: Any, *, status: int | None = None) -> Answer:
     else:
         flaw = "" if text.strip() else "empty_answer"
     return Answer(response, text, finish, flaw, _tier(response))
+
+
+def is_anthropic(body: Json) -> bool:
+    """True for a body of Anthropic's; those written by hand often lack its "type": "message"."""
+    return body.get("type") == "message" or ("choices" not in body and isinstance(body.get("content"), list))
 
 
 def _failed(status: int | None) -> bool:

@@ -179,7 +179,7 @@ def _is_hit(value: Any) -> bool:
 
 def _provider(row: Json, request: Json, body: Json, uri: str) -> str:
     """Return the dialect: the answer's shape knows best, then the address, then what the row says."""
-    if body.get("type") == "message":
+    if answer.is_anthropic(body):
         return "anthropic"
     if "choices" in body:
         return "openai"

@@ -55,9 +55,13 @@ def read_lines(log: str, *, on_fault: Fault, on_bytes: Callable[[int], None] | N
         with open(log, "rb") as file:
             yield from _lines(_unpacked(file, log, on_fault, on_bytes))
     except FileNotFoundError:
-        raise InputError(f"there is no file {clean(log)}", hint="check the path, or pass - to read standard input") from None
+        raise InputError(
+            f"there is no file {clean(log)}", hint="check the path, or pass - to read standard input"
+        ) from None
     except IsADirectoryError:
-        raise InputError(f"{clean(log)} is a folder", hint="name one log file; several can be piped in with cat") from None
+        raise InputError(
+            f"{clean(log)} is a folder", hint="name one log file; several can be piped in with cat"
+        ) from None
     except OSError as error:
         raise InputError(f"cannot read {clean(log)}: {error.strerror or error}", hint="check its permissions") from None
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from recall_cli.core.auto import AutoIndex
-from recall_cli.core.policy import StaticPolicy
+from recall_cli.core.policy import StaticPolicy, cosine
 from recall_cli.types import Evidence, Index, Policy, Progress, Vector
 
 PROGRESS_EVERY = 1000
@@ -150,7 +150,7 @@ class _SemanticTier:
         ids, similarities = index.search(self._vectors[call.text], 1)
         if not len(ids):
             return None
-        similarity = float(similarities[0])
+        similarity = cosine(float(similarities[0]))
         serve, _ = self._policy.decide("", Evidence(similarity))
         return (int(ids[0]), similarity) if serve else None
 

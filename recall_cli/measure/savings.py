@@ -13,15 +13,19 @@ from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
 from recall_cli.logs.pairs import Tally, read_log
 from recall_cli.measure import savings_verdict as judge
 from recall_cli.measure.prices import PriceBook
-from recall_cli.measure.replay import Hit, mean_latency, replay, time_order
+from recall_cli.measure.replay import Call, Hit, mean_latency, replay, time_order
 from recall_cli.measure.result import new_result
-from recall_cli.measure.savings_rows import Rows, collect
+from recall_cli.measure.savings_rows import SAMPLED, Rows, collect
 from recall_cli.measure.savings_tables import (
     Served,
+    added_pairs,
     answers_equal,
     by_model,
+    displaced,
     dollars,
+    exact_pairs,
     excluded_by_reason,
+    if_sampled_allowed,
     tier,
     total_usd,
 )
@@ -51,15 +55,15 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     tally = Tally()
     records = read_log(plan.log, tally, on_bytes=_reading(plan.log, progress))
     found = collect(records, tally, embedder=embedder, prices=prices, allow_sampled=plan.allow_sampled)
-    latency = mean_latency([row.call for row in found.rows if row.call])
     calls = [row.call for row in found.rows if row.call]
+    latency = mean_latency(calls)
     hits = replay(calls, found.vectors, policy, latency=latency or 0.0, progress=progress)
     served = _in_order(found, hits)
-    result.summary = _summary(plan, found, served, hits, latency)
+    result.summary = _summary(plan, found, served, calls, hits, latency)
     result.summary["price_source"] = prices.source()
     result.summary["embedder"] = {"name": embedder.name, "fingerprint": embedder.fingerprint}
     result.rows = by_model(served)
-    result.warnings = warnings(found, result.summary, result.rows, allow_sampled=plan.allow_sampled)
+    result.warnings = warnings(found, result.summary, result.rows)
     return result
 
 
@@ -78,7 +82,12 @@ def _in_order(found: Rows, hits: Sequence[Hit | None]) -> list[Served]:
 
 
 def _summary(
-    plan: Plan, found: Rows, served: list[Served], hits: Sequence[Hit | None], latency: float | None
+    plan: Plan,
+    found: Rows,
+    served: list[Served],
+    calls: Sequence[Call],
+    hits: Sequence[Hit | None],
+    latency: float | None,
 ) -> dict[str, Any]:
     starts = [s.row.start for s in served]
     timed = [start for start in starts if start is not None]
@@ -90,9 +99,21 @@ def _summary(
         "semantic": tier(served, [s.semantic for s in served], where, plan.seed),
         "combined": tier(served, [s.hit is not None for s in served], where, plan.seed),
     }
-    tiers["semantic"] |= {"tau": plan.tau, "verified": False, "answers_equal": answers_equal(found, hits)}
+    tiers["exact"] |= {"answers_equal": answers_equal(exact_pairs(calls, hits))}
+    tiers["semantic"] |= {
+        "tau": plan.tau,
+        "verified": False,
+        "answers_equal": answers_equal(added_pairs(calls, hits)),
+    }
+    exact_answers, semantic_answers = (
+        judge.Answers(tiers[name]["answers_equal"]["n"], tiers[name]["answers_equal"]["equal"])
+        for name in ("exact", "semantic")
+    )
+    tiers["semantic"]["few_answers_equal"] = semantic_answers.few_equal
     both = tiers["combined"]
     excluded = excluded_by_reason(served)
+    main_exclusion = max(excluded, key=lambda reason: excluded[reason]["requests"], default="")
+    sampled = if_sampled_allowed(found.rows, spend) if main_exclusion == SAMPLED else None
     order = "time" if len(timed) == len(starts) else "partly by file position" if timed else "file position"
     facts = judge.Facts(
         requests=len(served),
@@ -105,11 +126,13 @@ def _summary(
         saved_interval=both["usd_interval"],
         exact_saved=tiers["exact"]["usd"],
         exact_interval=tiers["exact"]["usd_interval"],
-        main_exclusion=max(excluded, key=lambda reason: excluded[reason]["requests"], default=""),
+        main_exclusion=main_exclusion,
         tau=plan.tau,
-        answers=tiers["semantic"]["answers_equal"]["n"],
-        answers_equal=tiers["semantic"]["answers_equal"]["equal"],
+        exact_answers=exact_answers,
+        semantic_answers=semantic_answers,
         ordered=bool(timed),
+        repeats_sampled=found.sampled_admitted > 0,
+        sampled=judge.Sampled(sampled["exact"]["hits"], sampled["exact"]["share"]) if sampled else None,
     )
     return {
         "verdict": judge.verdict(facts),
@@ -119,7 +142,9 @@ def _summary(
         "mean_latency_s": latency,
         "cacheable": len(cacheable),
         "excluded": excluded,
+        "if_sampled_allowed": sampled,
         "tiers": tiers,
+        "exact_hits_displaced": displaced(calls, hits),
         "spend_usd": dollars(spend),
         "saved_usd": both["usd"],
         "saved_usd_interval": both["usd_interval"],

@@ -57,6 +57,8 @@ class Rows:
     odd_tiers: int = 0
     undated: int = 0
     """Priced rows without a time: they are priced as of today."""
+    sampled_admitted: int = 0
+    """Cacheable rows that `allow_sampled` let in."""
     tenants: set[str] = field(default_factory=set)
 
 
@@ -92,6 +94,7 @@ def collect(
                 row.sampled = call
             else:
                 row.call = call
+                found.sampled_admitted += request.sampled
         found.rows.append(row)
     found.vectors = texts.vectors()
     return found

@@ -8,9 +8,9 @@ from decimal import Decimal
 from typing import Any
 
 from recall_cli.measure import savings_verdict as judge
-from recall_cli.measure.replay import Hit
-from recall_cli.measure.savings_rows import Row, Rows
-from recall_cli.stats import Z_90, wilson
+from recall_cli.measure.replay import Call, Hit, mean_latency, replay_exact
+from recall_cli.measure.savings_rows import Row
+from recall_cli.stats import Z_95, wilson
 
 SMALLEST = Decimal("1e-8")
 """Dollars are kept to a hundred-millionth: a token of the cheapest model costs about that."""
@@ -59,14 +59,48 @@ def tier(served: Sequence[Served], taken: Sequence[bool], where: judge.Blocks, s
     }
 
 
-def answers_equal(found: Rows, hits: Sequence[Hit | None]) -> dict[str, Any]:
-    """Return how often a neighbour's logged answer equals the one the call really got."""
-    calls = [row.call for row in found.rows if row.call]
-    pairs = [(call.answer, calls[hit.served_by].answer) for call, hit in zip(calls, hits, strict=True)
-             if hit is not None and hit.similarity is not None]  # fmt: skip
-    equal = sum(mine == other for mine, other in pairs)
-    return {"n": len(pairs), "equal": equal, "share": equal / len(pairs) if pairs else None,
-            "interval": list(wilson(equal, len(pairs), Z_90))}  # fmt: skip
+def answers_equal(pairs: Sequence[tuple[bytes, bytes]]) -> dict[str, Any]:
+    """Return how often the answer that would be served equals the one the call really got.
+
+    :param pairs: of answers (served, really given); one without both in the log is not counted.
+    """
+    compared = [(served, given) for served, given in pairs if served and given]
+    n, equal = len(compared), sum(served == given for served, given in compared)
+    return {"n": n, "equal": equal, "share": equal / n if n else None, "interval": list(wilson(equal, n, Z_95))}
+
+
+def exact_pairs(calls: Sequence[Call], hits: Sequence[Hit | None]) -> list[tuple[bytes, bytes]]:
+    """Return (served, really given) for each answer that exact keys alone would serve."""
+    return [(calls[hit.exact_by].answer, call.answer) for call, hit in zip(calls, hits, strict=True)
+            if hit is not None and hit.exact_by is not None]  # fmt: skip
+
+
+def added_pairs(calls: Sequence[Call], hits: Sequence[Hit | None]) -> list[tuple[bytes, bytes]]:
+    """Return (served, really given) for each answer that only the semantic tier would serve."""
+    return [(calls[hit.served_by].answer, call.answer) for call, hit in zip(calls, hits, strict=True)
+            if hit is not None and hit.exact_by is None]  # fmt: skip
+
+
+def displaced(calls: Sequence[Call], hits: Sequence[Hit | None]) -> int:
+    """Return how many answers exact keys alone would get right that the semantic tier replaces by another.
+
+    It happens when a neighbour was served first: a hit stores nothing, so the exact key is never there.
+    """
+    return sum(
+        calls[hit.exact_by].answer == call.answer != calls[hit.served_by].answer
+        for call, hit in zip(calls, hits, strict=True)
+        if hit is not None and hit.exact_by is not None and call.answer
+    )
+
+
+def if_sampled_allowed(rows: Sequence[Row], spend: Decimal) -> dict[str, Any]:
+    """Return what exact keys would answer if calls kept out for being sampled were admitted."""
+    paired = [(row, call) for row in rows if (call := row.call or row.sampled)]
+    calls = [call for _, call in paired]
+    hits = replay_exact(calls, latency=mean_latency(calls) or 0.0)
+    taken = [row for (row, _), hit in zip(paired, hits, strict=True) if hit]
+    saved = total_usd(taken)
+    return {"exact": {"hits": len(taken), "usd": dollars(saved), "share": float(saved / spend) if spend else None}}
 
 
 def excluded_by_reason(served: Sequence[Served]) -> dict[str, dict[str, Any]]:
@@ -107,7 +141,7 @@ def by_model(served: Sequence[Served]) -> list[dict[str, Any]]:
                 "saved_usd": dollars(total_usd(s.row for s in members if s.hit)) if priced else None,
             }
         )
-    return sorted(rows, key=lambda row: (-(row["spend_usd"] or 0.0), -row["requests"], row["model"]))
+    return sorted(rows, key=lambda row: (-(row["spend_usd"] or 0.0), -row["requests"], row["model"], row["provider"]))
 
 
 def total_usd(rows: Iterable[Row]) -> Decimal:

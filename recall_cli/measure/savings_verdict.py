@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recall_cli.stats import BOOTSTRAP_RESAMPLES, Z_90, block_bootstrap, wilson
+from recall_cli.measure.savings_words import agreement, percent, usd
+from recall_cli.stats import BOOTSTRAP_RESAMPLES, Z_95, block_bootstrap, wilson
 
 MIN_CACHEABLE = 200
-"""Below this a hit rate of 1 % cannot be told from none: its 90 % interval still reaches 0.4 to 3.0 %."""
+"""Below this a hit rate of 1 % cannot be told from none: its 95 % interval still reaches 0.3 to 3.6 %."""
 MIN_SHARE = 0.01
 """A cache that saves under 1 % of the spend does not pay for the person who runs it."""
 MIN_PRICED = 0.5
@@ -20,7 +21,18 @@ MIN_BLOCKS = 5
 ROW_BLOCKS = 20
 """Blocks of consecutive calls when the log is too short for days or hours."""
 DAY_S, HOUR_S = 86_400.0, 3_600.0
-INTERVAL_LEVEL = 0.90
+INTERVAL_LEVEL = 0.95
+"""As everywhere in recall; Z_95 is its quantile."""
+
+SAME_AT_LEAST = 0.8
+"""Logged answers that must equal the stored ones before the verdict may lean on semantic hits.
+
+At temperature 0 equal prompts get equal answers, so equality letter by letter is a floor for sameness: where even the
+upper end of its interval stays below this, the log does not show that the semantic answers hold. It does not show that
+they are wrong either, since two right answers differ in wording: hence "not shown to be safe", and no more.
+"""
+MIN_ANSWERS = 30
+"""Answers compared before that is said: fewer are a topic or two of the log, not a sample of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +68,18 @@ def blocks(starts: Sequence[float | None]) -> Blocks:
 
 
 def total_interval(values: Sequence[float], where: Blocks, *, seed: int) -> list[float]:
-    """Return the 90 % interval of a sum, resampling whole blocks."""
+    """Return the 95 % interval of a sum, resampling whole blocks."""
     return list(block_bootstrap(where.totals(values), seed=seed, level=INTERVAL_LEVEL))
 
 
 def rate_interval(hits: Sequence[float], chances: Sequence[float], where: Blocks, *, seed: int) -> list[float]:
-    """Return a 90 % interval of a hit rate: the wider of Wilson's and the block bootstrap's.
+    """Return a 95 % interval of a hit rate: the wider of Wilson's and the block bootstrap's.
 
     Hits depend on each other, so Wilson's alone is too narrow on bursty logs; resampling alone claims
     certainty when there was no hit at all.
     """
     n, got = int(sum(chances)), int(sum(hits))
-    low, high = wilson(got, n, Z_90)
+    low, high = wilson(got, n, Z_95)
     if n:
         a, b = np.asarray(where.totals(hits)), np.asarray(where.totals(chances))
         picks = np.random.default_rng(seed).integers(0, where.count, size=(BOOTSTRAP_RESAMPLES, where.count))
@@ -77,6 +89,28 @@ def rate_interval(hits: Sequence[float], chances: Sequence[float], where: Blocks
         low = min(low, float(np.quantile(rates, tail)))
         high = max(high, float(np.quantile(rates, 1 - tail)))
     return [low, high]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Hits whose own answer is in the log too, and how many of the served answers equal it."""
+
+    n: int
+    equal: int
+
+    @property
+    def few_equal(self) -> bool:
+        """True when enough answers were compared and too few are equal: no proof of harm, but none of safety."""
+        return self.n >= MIN_ANSWERS and wilson(self.equal, self.n, Z_95)[1] < SAME_AT_LEAST
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What exact matching would do if sampled calls were admitted."""
+
+    hits: int
+    share: float | None
+    """Of the spend; None when no price is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,69 +125,120 @@ class Facts:
     cacheable_spend: float
     hits: int
     saved: float
+    """By both tiers, if every semantic answer holds."""
     saved_interval: list[float]
     exact_saved: float
     exact_interval: list[float]
     main_exclusion: str
     """The reason that keeps most requests out, "" when none does."""
     tau: float
-    answers: int
-    """Semantic hits whose own answer is in the log too."""
-    answers_equal: int
+    exact_answers: Answers
+    semantic_answers: Answers
+    """Of the hits that the semantic tier adds."""
     ordered: bool
+    repeats_sampled: bool = False
+    """Sampled calls were admitted: the model would have varied some of the answers counted as saved."""
+    sampled: Sampled | None = None
+    """None unless being sampled is the main exclusion."""
 
 
 def verdict(facts: Facts) -> str:
     """Return one sentence: worth it, not worth it, or not enough data, and why."""
-    keeps_out = f"; most are kept out as {facts.main_exclusion}" if facts.main_exclusion else ""
+    return _without_dollars(facts) or _by_dollars(facts)
+
+
+def _without_dollars(facts: Facts) -> str:
+    """Return the verdict when it needs no sum of what was saved, else ""."""
     priced = facts.spend > 0 and facts.priced >= MIN_PRICED * facts.cacheable
     # Even if every cacheable call were free, this would be the ceiling: no amount of data lifts it.
     ceiling = facts.cacheable_spend / facts.spend if priced else None
     if facts.requests >= MIN_CACHEABLE and (facts.cacheable == 0 or (ceiling is not None and ceiling < MIN_SHARE)):
         return (
-            f"Not worth it: a cache could serve at most {_n(facts.cacheable)} of {_n(facts.requests)} requests"
-            f"{f', {ceiling:.2%} of the spend' if ceiling is not None else ''}{keeps_out}."
+            f"Not worth it: a cache could serve at most {facts.cacheable:,} of {facts.requests:,} requests"
+            f"{f', {_percent(ceiling)} of the spend' if ceiling is not None else ''}{_kept_out(facts)}."
         )
     if facts.cacheable < MIN_CACHEABLE:
         return (
-            f"Not enough data: {_n(facts.cacheable)} of {_n(facts.requests)} requests could be cached, "
-            f"and a verdict needs {MIN_CACHEABLE}{keeps_out}."
+            f"Not enough data: {facts.cacheable:,} of {facts.requests:,} requests could be cached, "
+            f"and a verdict needs {MIN_CACHEABLE}{_kept_out(facts, '; if')}."
         )
     if facts.hits == 0:
-        return f"Not worth it: none of {_n(facts.cacheable)} cacheable requests was close to an earlier one."
+        return (
+            f"Not worth it: none of {facts.cacheable:,} cacheable requests was close to an earlier one"
+            f"{_kept_out(facts) if facts.sampled else ''}."
+        )
     if not priced:
         return (
-            f"Not enough data: only {_n(facts.priced)} of {_n(facts.cacheable)} cacheable requests have both "
+            f"Not enough data: only {facts.priced:,} of {facts.cacheable:,} cacheable requests have both "
             "token counts and a known price."
         )
-    share, low = facts.saved / facts.spend, facts.saved_interval[0]
-    if low <= 0:
-        return f"Not worth it: the interval of the saved {_usd(facts.saved)} includes 0."
-    if share < MIN_SHARE:
-        return f"Not worth it: it would save {share:.2%} of the spend ({_usd(facts.saved)} of {_usd(facts.spend)})."
-    bound = "" if facts.ordered else " at most (the log has no times, so this is an upper bound)"
-    if facts.exact_interval[0] > 0 and facts.exact_saved >= MIN_SHARE * facts.spend:
-        exact = facts.exact_saved / facts.spend
-        more = (
-            f"; semantic matching at tau {facts.tau:g} would bring it to {share:.1%} if its answers hold{_hint(facts)}"
-            if facts.saved > facts.exact_saved
-            else ""
-        )
-        return f"Worth it: exact matching alone saves {exact:.1%} of the spend{bound}{more}."
+    return ""
+
+
+def _by_dollars(facts: Facts) -> str:
+    exact_pays = facts.exact_interval[0] > 0 and facts.exact_saved >= MIN_SHARE * facts.spend
+    both_pay = facts.saved_interval[0] > 0 and facts.saved >= MIN_SHARE * facts.spend
+    if exact_pays:
+        return f"Worth it: {_exact(facts)}{_semantic(facts)}."
+    only_sampled = _kept_out(facts) if facts.sampled else ""
+    if not both_pay:
+        why = " (its 95 % interval includes 0)" if facts.saved_interval[0] <= 0 else ""
+        even = "even if every semantic answer held, " if facts.saved > facts.exact_saved else ""
+        return f"Not worth it: {even}a cache would save {_of_spend(facts.saved, facts)}{why}{only_sampled}."
+    if facts.semantic_answers.few_equal:
+        return f"Not worth it on this evidence: {_exact(facts)}{only_sampled}{_semantic(facts)}."
+    return f"Worth it only if the semantic answers hold: {_exact(facts)}{_semantic(facts)}."
+
+
+def _exact(facts: Facts) -> str:
+    if not facts.exact_saved:
+        return "exact matching alone saves nothing"
+    bound = "" if facts.ordered else "at most "
+    known = "if repeating sampled answers is acceptable to you" if facts.repeats_sampled else "for certain"
+    sure = known if facts.ordered else "(the log has no times, so this is an upper bound)"
+    wide = ", though its 95 % interval includes 0" if facts.exact_interval[0] <= 0 else ""
+    return f"exact matching alone saves {bound}{_of_spend(facts.exact_saved, facts)} {sure}{wide}"
+
+
+def _semantic(facts: Facts) -> str:
+    """Return what the semantic tier adds, and how far the log vouches for it."""
+    added, answers = facts.saved - facts.exact_saved, facts.semantic_answers
+    if added <= 0:
+        return ""
+    sum_added = f"{usd(added)} ({_percent(added / facts.spend)})"
+    tier = f"; the semantic tier at tau {facts.tau:g}"
+    if not answers.n:
+        return f"{tier} adds up to {sum_added} if every one of its answers holds"
+    unknown = "" if answers.equal == answers.n else ", and whether the rest say the same is not known from the log"
+    exact = facts.exact_answers
+    beside = f" (of exact hits {percent(exact.equal / exact.n, 0)})" if exact.n >= MIN_ANSWERS else ""
+    equal = f"{agreement(answers.equal, answers.n)} equal the logged answer letter by letter{beside}{unknown}"
+    if answers.few_equal:
+        return f"{tier} would add up to {sum_added} but is not shown to be safe: of its answers only {equal}"
+    return f"{tier} adds up to {sum_added} if every one of its answers holds: {equal}"
+
+
+def _kept_out(facts: Facts, otherwise: str = ", unless") -> str:
+    """Return what keeps requests out; for sampled ones also what admitting them would bring."""
+    if facts.sampled is None:
+        return f"; kept out mainly as {facts.main_exclusion}" if facts.main_exclusion else ""
+    hits, share = facts.sampled.hits, facts.sampled.share
+    brings = (
+        f"answer {hits:,} of {facts.requests:,} requests" if share is None else f"save {_percent(share)} of the spend"
+    )
+    if not hits:
+        return "; kept out mainly as sampled, and even with --allow-sampled exact matching would answer none"
+    if share is not None and share < MIN_SHARE:
+        return f"; kept out mainly as sampled, and even with --allow-sampled exact matching alone would only {brings}"
     return (
-        f"Worth it only if the semantic answers hold: exact matching alone saves {facts.exact_saved / facts.spend:.1%} "
-        f"of the spend{bound}; unverified matches at tau {facts.tau:g} bring it to {share:.1%}{_hint(facts)}."
+        f"{otherwise} repeating a sampled answer is acceptable to you: "
+        f"with --allow-sampled exact matching alone would {brings}"
     )
 
 
-def _hint(facts: Facts) -> str:
-    """Return how many semantic answers equal the logged ones: no proof either way, but the reader should see it."""
-    return f" ({_n(facts.answers_equal)} of {_n(facts.answers)} equal the logged answer)" if facts.answers else ""
+def _of_spend(amount: float, facts: Facts) -> str:
+    return f"{usd(amount)} of the {usd(facts.spend)} spent ({_percent(amount / facts.spend)})"
 
 
-def _n(count: int) -> str:
-    return f"{count:,}"
-
-
-def _usd(amount: float) -> str:
-    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4g}"
+def _percent(share: float) -> str:
+    return percent(share, 2 if share < MIN_SHARE else 1)

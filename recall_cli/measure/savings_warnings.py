@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from recall_cli.measure.savings_rows import Rows
+from recall_cli.measure.savings_words import model_names
 from recall_cli.types import Warn
 
 SHORT_SPAN_S = 86_400.0
 """A log of under a day shows neither the next morning's repeats nor a weekend."""
 
 
-def warnings(found: Rows, summary: dict[str, Any], models: list[dict[str, Any]], *, allow_sampled: bool) -> list[Warn]:
+def warnings(found: Rows, summary: dict[str, Any], models: list[dict[str, Any]]) -> list[Warn]:
     """Return the warnings of a report, those about its main figures first."""
     return [
         warn
         for warn in (
-            *_about_tiers(summary, allow_sampled),
+            *_about_tiers(found, summary),
             *_about_times(found, summary),
             *_about_dollars(found, summary, models),
             *_about_reading(found),
@@ -25,32 +26,35 @@ def warnings(found: Rows, summary: dict[str, Any], models: list[dict[str, Any]],
     ]
 
 
-def _about_tiers(summary: dict[str, Any], allow_sampled: bool) -> list[Warn | None]:
+def _about_tiers(found: Rows, summary: dict[str, Any]) -> list[Warn | None]:
     semantic = summary["tiers"]["semantic"]
     sampled = summary["excluded"].get("sampled", {"requests": 0})["requests"]
     equal = semantic["answers_equal"]
     hint = (
-        f"of {equal['n']:,} such answers {equal['equal']:,} equal the logged one word for word; unequal need not mean "
-        "wrong: measure the false-hit rate with recall eval"
+        f"of {equal['n']:,} such answers {equal['equal']:,} equal the logged one; unequal need not mean wrong: label "
+        "some of your prompts (paraphrases, lookalikes) and count the wrong answers with recall bench --prompts FILE"
     )
+    allowed = summary["if_sampled_allowed"]
     return [
         Warn("semantic_unverified", f"nobody has checked the semantic hits at tau {semantic['tau']:g}", hint)
-        if semantic["hits"] or equal["n"]
+        if semantic["hits"]
         else None,
         Warn(
             "sampled_excluded",
             f"{sampled:,} of {summary['requests']:,} requests let the model vary its answer "
             "(temperature unset, which is the API's 1.0, or above 0) and are left out",
-            "--allow-sampled counts them too, if one answer is as good as another to you",
+            "--allow-sampled counts them too, if one answer is as good as another to you"
+            + (f": exact matching alone would then answer {allowed['exact']['hits']:,} requests" if allowed else ""),
         )
         if sampled
         else None,
         Warn(
             "sampled_included",
-            "requests at a temperature above 0 are included: a cache would repeat one answer where the model varied it",
+            f"{found.sampled_admitted:,} requests at a temperature unset or above 0 are included: a cache would repeat "
+            "one answer where the model varied it",
             "leave out --allow-sampled to see what is safe to repeat",
         )
-        if allow_sampled and summary["cacheable"]
+        if found.sampled_admitted
         else None,
     ]
 
@@ -89,7 +93,7 @@ def _about_times(found: Rows, summary: dict[str, Any]) -> list[Warn | None]:
         else None,
         Warn(
             "short_span",
-            f"the log spans {span / 3600:.1f} hours: nothing here is projected to a month",
+            f"the log spans {span / 3600:.1f} hours: it shows neither the next day's repeats nor a quiet weekend",
             "take a log of a week or more",
         )
         if span is not None and span < SHORT_SPAN_S
@@ -100,13 +104,14 @@ def _about_times(found: Rows, summary: dict[str, Any]) -> list[Warn | None]:
 def _about_dollars(found: Rows, summary: dict[str, Any], models: list[dict[str, Any]]) -> list[Warn | None]:
     unknown = [row for row in models if row["requests_without_price"]]
     without = summary["requests_without_usage"]
-    names = ", ".join(str(row["model"]) or "(no model)" for row in unknown[:5]) + (", ..." if len(unknown) > 5 else "")
+    named = [name for name, row in zip(model_names(models), models, strict=True) if row["requests_without_price"]]
+    names = ", ".join(named[:5]) + (", ..." if len(named) > 5 else "")
     rows = sum(row["requests_without_price"] for row in unknown)
     return [
         Warn(
             "unknown_models",
             f"{rows:,} requests have no known price and so no dollars here; models: {names}",
-            "their tokens are listed in the models table",
+            "their tokens are listed by model",
         )
         if unknown
         else None,

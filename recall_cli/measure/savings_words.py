@@ -41,6 +41,4 @@ def agreement(equal: int, n: int) -> str:
 def model_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the name of each model; one that several providers serve is told apart by its provider."""
     served = Counter(row["model"] for row in rows)
-    return [
-        (row["model"] or NO_MODEL) + (f" ({row['provider']})" if served[row["model"]] > 1 else "") for row in rows
-    ]
+    return [(row["model"] or NO_MODEL) + (f" ({row['provider']})" if served[row["model"]] > 1 else "") for row in rows]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from recall_cli.cli.app import main
 from recall_cli.cli.blocks import Line, Table
-from recall_cli.cli.savings import REASONS, view
+from recall_cli.cli.savings import REASONS, savings, view
 from recall_cli.measure.savings import Plan, run
 
 LONG_MODEL = "anthropic/claude-a-model-with-a-name-that-does-not-fit-beside-numbers"
@@ -43,12 +44,14 @@ def log(tmp_path: Path) -> Path:
 def test_the_table(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["savings", str(log), "--embedder", "hash-v1"]) == 0
     out, err = capsys.readouterr()
-    assert "4 requests over 0.5 minutes, replayed in time order; 3 can be cached." in out
+    assert "4 requests over 0.5 minutes, replayed in time order; 3 can be cached. Spent: $6.17 on the 2 with " in out
     assert "33.3 %" in out
     assert "1,234,567" in out
     assert REASONS["sampled"] in out
-    assert LONG_MODEL + " (no known price)" in out
-    assert "openai input tokens read as inclusive of cached ones (4 requests)" in out
+    assert re.search(rf"{LONG_MODEL} +2 +0 +– +–", out)
+    how = "How input tokens were read (inclusive: cached ones are counted in): openai inclusive (4 requests)."
+    assert how in out.splitlines()
+    assert "full input price" not in out
     assert out.rstrip().splitlines()[-1].startswith("Not enough data: 3 of 4 requests")
     assert "warning: nothing" not in out
     assert "--allow-sampled" in err
@@ -64,6 +67,154 @@ def test_no_digit_is_lost(log: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert max(map(len, out.splitlines())) <= 80
     # Folded names keep every letter.
     assert "2,469,134" in out
+
+
+ANSWERS = ("Click forgot.", "Call us.", "Write to us.")
+
+
+def semantic_pairs(n: int, **more: Any) -> list[dict[str, Any]]:
+    """Return paraphrases with varying answers: one question, asked four ways."""
+    ways = ("How do I reset my password?", "how do i reset my password", "How do I reset my password!", "new {}")
+    pairs = []
+    for i in range(n):
+        one = pair(ways[i % 4].format(i), 4000 * i, **more)
+        one["response"]["choices"][0]["message"]["content"] = ANSWERS[i % 3]
+        pairs.append(one)
+    return pairs
+
+
+def printed(capsys: pytest.CaptureFixture[str], path: Path, pairs: list[dict[str, Any]], *more: str) -> str:
+    path.write_text("\n".join(map(json.dumps, pairs)))
+    assert main(["savings", str(path), *more]) == 0
+    return capsys.readouterr().out
+
+
+def cells(out: str, label: str) -> list[str]:
+    """Return the cells of the first row with this label."""
+    row = next(line for line in out.splitlines() if line.strip().startswith(label))
+    return re.split(r" {2,}", row.strip())[1:]
+
+
+def test_rows_say_of_what_and_how_sure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed(capsys, tmp_path / "log", semantic_pairs(40))
+    assert out.count("95 % interval") == 1
+    assert "90 %" not in out
+    exact, added, both = (int(hits) for hits in cells(out, "hits"))
+    assert exact + added == both
+    assert len(cells(out, "hit rate, of 40 cacheable")) == 3
+    summary = run(Plan(str(tmp_path / "log"))).summary
+    equal = [summary["tiers"][tier]["answers_equal"] for tier in ("exact", "semantic")]
+    assert [one["n"] for one in equal] == [exact, added]
+    assert cells(out, "of these, equal to logged") == [f"{one['equal']}" for one in equal] + ["–"]
+    assert cells(out, "share") == [f"{100 * one['share']:.1f} %" for one in equal] + ["–"]
+    assert re.search(r"\d+ requests that exact matching answers as logged get another stored answer", out)
+    assert "Saved $" not in out
+    assert cells(out, "$ saved, of all spent")[0].endswith("%")
+
+
+def test_nothing_saved_is_a_dash_and_not_zero_dollars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unique = [pair(f"{i}", 10 * i) for i in range(3)]
+    out = printed(capsys, tmp_path / "log", unique, "-e", "hash-v1")
+    for label in ("$ input", "$ output", "$ saved"):
+        assert cells(out, label) == ["–"] * 3
+    assert "$0.00" not in out
+    unpriced = [pair("a", 10 * i, "my-llm") for i in range(3)]
+    out = printed(capsys, tmp_path / "log", unpriced, "-e", "hash-v1")
+    assert cells(out, "hits")[0] == "2"
+    assert cells(out, "$ saved") == cells(out, "$ input") == ["–"] * 3
+    assert "$0" not in out
+    assert "Spent" not in out
+    assert "genai-prices" not in out
+
+
+def test_no_table_of_dashes_when_nothing_can_be_cached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unset = [pair("a", 10 * i, temperature=None) for i in range(3)]
+    out = printed(capsys, tmp_path / "log", unset, "-e", "hash-v1")
+    assert "What a cache would have answered" not in out
+    assert "3 requests over 0.3 minutes, replayed in time order; 0 can be cached. Spent: $9.26." in out
+    assert cells(out, REASONS["sampled"]) == ["3", "$9.26"]
+    assert out.rstrip().endswith("with --allow-sampled exact matching alone would save 66.7 % of the spend.")
+
+
+def test_decimals_are_those_of_the_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = [pair("a", 10 * i) for i in range(3)]
+    for one in small:
+        one["response"]["usage"] = {"prompt_tokens": 100, "completion_tokens": 10}
+    out = printed(capsys, tmp_path / "log", small, "-e", "hash-v1")
+    # $0.00025 in and $0.0001 out, twice.
+    column = [cells(out, label)[0] for label in ("$ input", "$ output", "$ saved")]
+    assert column == ["$0.00050", "$0.00020", "$0.00070"]
+    big = [pair("a", 10 * i) for i in range(3)]
+    assert cells(printed(capsys, tmp_path / "log", big, "-e", "hash-v1"), "$ saved")[0] == "$6.17"
+
+
+def test_what_cached_input_does_to_the_sum_is_said_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cached = [pair("a", 10 * i) for i in range(3)]
+    for one in cached:
+        one["response"]["usage"]["prompt_tokens_details"] = {"cached_tokens": 1_000_000}
+    out = printed(capsys, tmp_path / "log", cached, "-e", "hash-v1")
+    assert "at the full input price the $3.67 of both tiers would read $6.17." in out
+
+
+def test_the_tables_fit_80_columns(
+    tmp_path: Path,
+) -> None:
+    """As tables, not stood on their side: four models with names as long as vendors make them."""
+    models = (
+        "gpt-4o-mini-2024-07-18",
+        "claude-3-5-sonnet-20241022",
+        "azure/gpt-4o-2024-08-06",
+        "our-own-llama-3.3-70b",
+    )
+    pairs = [one for model in models for one in semantic_pairs(400, model=model)]
+    path = tmp_path / "log"
+    path.write_text("\n".join(map(json.dumps, pairs)))
+    result = run(Plan(str(path)))
+    # Figures of a larger log than a test should replay.
+    result.summary["cacheable"] = 456_789
+    for tier in result.summary["tiers"].values():
+        tier |= {"hits": 345_678, "input_tokens": 1_234_567_890, "output_tokens": 123_456_789, "usd": 12_345.67}
+    for name in ("exact", "semantic"):
+        result.summary["tiers"][name]["answers_equal"] |= {"n": 345_678, "equal": 312_345}
+    tables = [block for block in view(result) if isinstance(block, Table)]
+    assert len(tables) == 3
+    for block in tables:
+        widths = [max(map(len, column)) for column in zip(block.columns, *block.rows, strict=True)]
+        # Rich puts three columns between two, and one at either end.
+        assert sum(widths) + 3 * (len(widths) - 1) + 2 <= 80, block.title
+        assert len(block.title) <= 80
+
+
+HOSTILE = "x\x1b]0;owned\x07\n\x1b[2J\x9b31m\u202e"
+
+
+@pytest.mark.parametrize("format", ["table", "markdown", "csv", "json"])
+def test_names_from_a_log_do_not_reach_the_terminal_raw(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str
+) -> None:
+    path = tmp_path / "log\x1b[2J"
+    pairs = [{**pair("a", 10 * i, HOSTILE), "team": HOSTILE, "provider": HOSTILE} for i in range(3)]
+    path.write_text("\n".join(map(json.dumps, pairs)))
+    assert main(["savings", str(path), "-e", "hash-v1", "--format", format]) == 0
+    assert main(["savings", str(path) + HOSTILE]) == 4
+    out, err = capsys.readouterr()
+    assert all(c.isprintable() or c == "\n" for c in out + err)
+    assert "owned" in out
+    assert "owned" in err
+
+
+def test_help_shows_a_line_that_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    doc = savings.__doc__ or ""
+    example = "".join(re.findall(r"^ *([{\"].*)$", doc, re.MULTILINE))
+    path = tmp_path / "log"
+    path.write_text(example)
+    assert main(["savings", str(path), "-e", "hash-v1", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)["summary"]
+    assert (summary["cacheable"], summary["priced_requests"], summary["order"]) == (1, 1, "time")
+    assert main(["savings", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert re.sub(r"\s", "", example) in re.sub(r"\s", "", shown)
+    assert "Example: recall savings" in shown
 
 
 def test_json_is_the_whole_document(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,11 +242,11 @@ def test_csv_has_a_row_a_model(log: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_the_view_ends_in_the_verdict(log: Path) -> None:
     blocks = view(run(Plan(str(log), embedder="hash-v1")))
-    assert [type(block) for block in blocks] == [Line, Table, Table, Table, Line, Line, Line]
+    assert [type(block) for block in blocks] == [Line, Table, Table, Table, Table, *[Line] * 4]
     assert isinstance(blocks[-1], Line)
     assert blocks[-1].text.startswith("Not enough data")
     everything = view(run(Plan(str(log), embedder="hash-v1", allow_sampled=True)))
-    assert sum(isinstance(block, Table) for block in everything) == 2
+    assert sum(isinstance(block, Table) for block in everything) == 3
 
 
 @pytest.mark.parametrize(

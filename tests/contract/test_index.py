@@ -356,6 +356,11 @@ def test_every_retained_entry_is_findable_after_90_000_evictions(engine):
     assert (found(index, rows[last]) == last).all()
     evicted = random.integers(0, inserts - kept, 500)
     assert (found(index, rows[evicted]) >= inserts - kept).all()
+    # And after reopening, which is a new index filled from what the store kept.
+    reopened = LEAN[engine](DIM)
+    reopened.add(last, rows[last])
+    settle(reopened)
+    assert (found(reopened, rows[last]) == last).all()
 
 
 def test_threads_may_search_add_and_remove_at_once(index):

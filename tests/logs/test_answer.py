@@ -17,7 +17,10 @@ def anthropic(stop: str = "end_turn", *blocks: dict[str, Any]) -> dict[str, Any]
     return {"type": "message", "content": [{"type": "text", "text": "Hi"}, *blocks], "stop_reason": stop}
 
 
-@pytest.mark.parametrize("body", [openai(), anthropic(), openai(content=[{"type": "text", "text": "Hi"}])])
+BARE = {"content": [{"type": "text", "text": "Hi"}], "stop_reason": "end_turn"}
+
+
+@pytest.mark.parametrize("body", [openai(), anthropic(), BARE, openai(content=[{"type": "text", "text": "Hi"}])])
 def test_a_good_answer(body: dict[str, Any]) -> None:
     found = read(body, status=200)
     assert (found.text, found.flaw) == ("Hi", "")

@@ -107,6 +107,7 @@ def test_ends(fields: dict[str, Any], end: float | None) -> None:
     [
         ({}, "openai"),
         ({"response": CLAUDE}, "anthropic"),
+        ({"response": {"content": [{"type": "text", "text": "Hi"}]}}, "anthropic"),
         ({"response": None, "uri": "https://gw.example/v1/messages?beta=true"}, "anthropic"),
         ({"response": None, "url": "/v1/chat/completions", "request": {**REQUEST, "model": "claude-x"}}, "openai"),
         ({"response": None, "provider": "anthropic"}, "anthropic"),

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recall_cli.core.auto import AutoIndex
+from recall_cli.core.embed import make_embedder
+from recall_cli.core.index import ExactIndex
 from recall_cli.core.policy import StaticPolicy
-from recall_cli.measure.replay import NO_TEXT, Call, Hit, mean_latency, replay, time_order
+from recall_cli.measure.replay import NO_TEXT, Call, Hit, mean_latency, replay, replay_exact, time_order
 from recall_cli.types import Evidence
 
 VECTORS = np.array([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0], [0, 0, 0], [0.6, 0.8, 0]], dtype=np.float32)
@@ -29,7 +34,7 @@ def walk(calls: Sequence[Call], tau: float = 0.75, latency: float = 0.0) -> list
 def test_exact_then_semantic_then_miss() -> None:
     hits = walk([call(0, 1), call(0, 2), call(1, 3), call(2, 4)])
     assert hits[0] is None
-    assert hits[1] == Hit(True, 0)
+    assert hits[1] == Hit(0, 0)
     assert hits[2] is not None
     assert (hits[2].exact, hits[2].served_by) == (False, 0)
     assert hits[2].similarity is not None
@@ -38,7 +43,7 @@ def test_exact_then_semantic_then_miss() -> None:
 
 
 def test_results_keep_the_callers_order() -> None:
-    assert walk([call(0, 9), call(0, 1), call(0, 5)]) == [Hit(True, 1), None, Hit(True, 1)]
+    assert walk([call(0, 9), call(0, 1), call(0, 5)]) == [Hit(1, 1), None, Hit(1, 1)]
 
 
 def test_a_hit_stores_nothing() -> None:
@@ -52,7 +57,7 @@ def test_exact_worth_is_that_of_a_cache_of_exact_keys_alone() -> None:
     """The second call 1 is an exact repeat, though a semantic cache would serve it from 0."""
     hits = walk([call(0, 1), call(1, 2), call(1, 3)])
     assert hits[2] is not None
-    assert (hits[2].exact, hits[2].served_by) == (True, 0)
+    assert (hits[2].exact, hits[2].exact_by, hits[2].served_by) == (True, 1, 0)
     assert hits[2].similarity is not None
 
 
@@ -68,7 +73,15 @@ def test_an_exact_repeat_is_a_hit_even_when_its_neighbour_no_longer_serves() -> 
 
     hits = replay([call(0, 1), call(1, 2), call(1, 3)], VECTORS, Fickle(0.8))
     assert hits[1] is not None
-    assert hits[2] == Hit(True, 1)
+    assert hits[2] == Hit(1, 1)
+
+
+def test_a_cutoff_of_one_serves_what_is_identical_but_for_rounding() -> None:
+    rows = np.random.default_rng(0).standard_normal((50, 256)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    log = [call(i, 2 * i + again, key=f"{i}/{again}") for i in range(50) for again in (0, 1)]
+    hits = replay(log, rows, StaticPolicy(1.0))
+    assert [hit is not None for hit in hits] == [False, True] * 50
 
 
 def test_the_cutoff_is_reached_not_passed() -> None:
@@ -82,14 +95,14 @@ def test_walls() -> None:
 
 
 def test_a_call_under_way_serves_nobody() -> None:
-    assert walk([call(0, 1, 10), call(0, 5, 6), call(0, 9), call(0, 10)]) == [None, None, Hit(True, 1), Hit(True, 1)]
+    assert walk([call(0, 1, 10), call(0, 5, 6), call(0, 9), call(0, 10)]) == [None, None, Hit(1, 1), Hit(1, 1)]
 
 
 def test_a_call_without_an_end_takes_the_mean() -> None:
     calls = [call(0, 1), call(0, 3), call(0, 4)]
     for c in calls:
         c.end = None
-    assert walk(calls, latency=2.5) == [None, None, Hit(True, 0)]
+    assert walk(calls, latency=2.5) == [None, None, Hit(0, 0)]
     assert mean_latency([call(0, 1, 3), call(0, 1, 2), calls[0]]) == 1.5
     assert mean_latency(calls) is None
 
@@ -105,14 +118,44 @@ def test_without_times_the_file_is_the_order() -> None:
 
 def test_a_text_without_known_tokens_is_only_found_by_key() -> None:
     hits = walk([call(3, 1), call(3, 2, key="other"), call(3, 3)], tau=0.0)
-    assert hits == [None, None, Hit(True, 0)]
+    assert hits == [None, None, Hit(0, 0)]
 
 
 def test_exact_only_calls_are_only_found_by_key() -> None:
     hits = walk([call(0, 1), call(NO_TEXT, 2), call(NO_TEXT, 3), call(1, 4)], tau=0.0)
-    assert hits[:3] == [None, None, Hit(True, 1)]
+    assert hits[:3] == [None, None, Hit(1, 1)]
     assert hits[3] is not None
     assert hits[3].served_by == 0
+
+
+def test_the_index_of_the_product_finds_what_exact_search_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """5,000 prompts in two partitions, so that the index changes its kind on the way."""
+    chance = random.Random(0)
+    verbs = ("reset", "change", "cancel", "download", "update", "delete", "find", "share", "archive", "rename")
+    things = ("password", "invoice", "order", "account", "refund", "profile", "team", "licence", "webhook", "report")
+    opens = ("How do I", "how can i", "Please")
+    texts = [
+        f"{chance.choice(opens)} {chance.choice(verbs)} {chance.choice(things)} {chance.randrange(100_000)}?"
+        for _ in range(5_000)
+    ]
+    vectors = make_embedder("static").embed_many(texts)
+    log = [call(i, float(i), wall=chance.choice("ab"), key=text) for i, text in enumerate(texts)]
+    made: list[AutoIndex] = []
+
+    class Watched(AutoIndex):
+        def __init__(self, dim: int) -> None:
+            super().__init__(dim)
+            made.append(self)
+
+    monkeypatch.setattr("recall_cli.measure.replay.AutoIndex", Watched)
+    fast = replay(log, vectors, StaticPolicy(0.93))
+    monkeypatch.setattr("recall_cli.measure.replay.AutoIndex", ExactIndex)
+    slow = replay(log, vectors, StaticPolicy(0.93))
+    assert [index.kind for index in made] == ["scan", "scan"]
+    assert 200 < sum(hit is not None for hit in fast) < 2_000
+    for a, b in zip(fast, slow, strict=True):
+        assert (a and (a.exact_by, a.served_by)) == (b and (b.exact_by, b.served_by))
+        assert a is None or a.similarity == pytest.approx(b.similarity, abs=1e-6)  # type: ignore[union-attr]
 
 
 calls = st.builds(
@@ -154,6 +197,11 @@ def test_the_order_of_lines_does_not_matter(log: list[Call], random) -> None:  #
         other = by_line[i]
         assert (hit is None) == (other is None)
         assert hit is None or other is None or hit.exact == other.exact
+
+
+@given(st.lists(calls, max_size=25))
+def test_exact_keys_alone_need_no_vectors(log: list[Call]) -> None:
+    assert replay_exact(log) == [hit is not None and hit.exact for hit in walk(log)]
 
 
 @given(st.lists(calls, max_size=25))

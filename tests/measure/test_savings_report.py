@@ -5,13 +5,17 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from recall_cli.cli.app import app
 from recall_cli.errors import EmbedderError, InputError, UsageError
 from recall_cli.measure.savings import Plan, run
+from recall_cli.stats import Z_95, wilson
 from recall_cli.types import Result
 
 NEW_YEAR = 1_767_225_600.0  # 2026-01-01 00:00 UTC
@@ -86,14 +90,120 @@ def test_exact_semantic_and_money(log: Path) -> None:
     result = measure(log, lines, embedder="static", tau=0.9)
     tiers = result.summary["tiers"]
     assert (tiers["exact"]["hits"], tiers["semantic"]["hits"], tiers["combined"]["hits"]) == (1, 2, 3)
-    assert tiers["semantic"]["answers_equal"]["equal"] == 1
-    assert tiers["semantic"]["answers_equal"]["n"] == 2
+    assert (tiers["semantic"]["answers_equal"]["equal"], tiers["semantic"]["answers_equal"]["n"]) == (1, 2)
+    assert (tiers["exact"]["answers_equal"]["equal"], tiers["exact"]["answers_equal"]["n"]) == (0, 1)
+    assert "answers_equal" not in tiers["combined"]
     assert tiers["semantic"]["verified"] is False
     assert (tiers["semantic"]["usd_input"], tiers["semantic"]["usd_output"]) == (0.005, 0.002)
     assert result.summary["spend_usd"] == 0.0175
     assert result.summary["saved_share"] == pytest.approx(3 / 5)
     assert "semantic_unverified" in codes(result)
     assert result.rows[0]["hits_semantic"] == 2
+
+
+def test_agreement_is_that_of_the_hits_the_semantic_tier_adds(log: Path) -> None:
+    """The last call is an exact repeat that the semantic cache serves from its neighbour: it added nothing."""
+    lines = [
+        line("How do I reset my password?", NEW_YEAR, answer="Click forgot."),
+        line("how do i reset my password", NEW_YEAR + 10, answer="Call us."),
+        line("how do i reset my password", NEW_YEAR + 20, answer="Call us."),
+        line("how do i reset my password", NEW_YEAR + 30, answer="Write to us."),
+    ]
+    summary = measure(log, lines, embedder="static", tau=0.9).summary
+    assert (summary["tiers"]["exact"]["hits"], summary["tiers"]["semantic"]["hits"]) == (2, 1)
+    answers = summary["tiers"]["semantic"]["answers_equal"]
+    assert (answers["n"], answers["equal"], answers["share"]) == (1, 0, 0.0)
+    assert answers["interval"] == list(wilson(0, 1, Z_95))
+    # Exact keys serve "Call us." to the third call, as logged, and to the fourth, which got another answer then.
+    assert (summary["tiers"]["exact"]["answers_equal"]["n"], summary["tiers"]["exact"]["answers_equal"]["equal"]) == (
+        2,
+        1,
+    )
+    assert summary["exact_hits_displaced"] == 1
+
+
+def test_a_neighbour_with_the_logged_answer_displaces_nothing(log: Path) -> None:
+    texts = ("How do I reset my password?", "how do i reset my password", "how do i reset my password")
+    lines = [line(text, NEW_YEAR + 10 * i, answer="Click forgot.") for i, text in enumerate(texts)]
+    assert measure(log, lines, embedder="static", tau=0.9).summary["exact_hits_displaced"] == 0
+
+
+def hex_prompts(n: int) -> list[dict[str, Any]]:
+    noise = random.Random(0)
+    return [
+        line(
+            f"Describe item {noise.randbytes(4).hex()} please.", NEW_YEAR + i * DAY / 50, answer=f"{noise.randrange(9)}"
+        )
+        for i in range(n)
+    ]
+
+
+def test_semantic_hits_that_agree_by_chance_are_not_worth_it(log: Path) -> None:
+    summary = measure(log, hex_prompts(300), embedder="static").summary
+    answers = summary["tiers"]["semantic"]["answers_equal"]
+    assert answers["n"] == summary["tiers"]["semantic"]["hits"] > 200
+    assert answers["interval"][1] < 0.2
+    assert summary["tiers"]["semantic"]["few_answers_equal"] is True
+    assert summary["verdict"].startswith("Not worth it on this evidence: exact matching alone saves nothing; ")
+    assert f"{answers['equal']:,} of {answers['n']:,} (" in summary["verdict"]
+
+
+@pytest.mark.parametrize("model", ["gpt-4o", "our-llama"])
+def test_what_allowing_sampled_calls_would_bring(log: Path, model: str) -> None:
+    unset = {"temperature": None}
+    lines = [line(f"{i % 200}", NEW_YEAR + i * DAY / 80, request=unset, model=model) for i in range(400)]
+    # Also what is cacheable as it is: of four slow calls, the second starts before the first has ended.
+    lines += [line("0", NEW_YEAR + 7 * DAY + at, model=model, latency_ms=9e6) for at in (0, 1, DAY, 1.5 * DAY)]
+    # What says no latency takes the mean of all, here above 60 s: the second of these is no hit.
+    lines += [line("z", NEW_YEAR + 9 * DAY + at, request=unset, model=model, latency_ms=None) for at in (0, 60)]
+    # And what no flag admits.
+    lines.append(line("0", NEW_YEAR + 10 * DAY, request={**unset, "tools": [{"type": "function"}]}, model=model))
+    plain = measure(log, lines)
+    allowed = measure(log, lines, allow_sampled=True)
+    exact = plain.summary["if_sampled_allowed"]["exact"]
+    tier = allowed.summary["tiers"]["exact"]
+    assert (exact["hits"], exact["usd"]) == (tier["hits"], tier["usd"])
+    assert exact["hits"] == 202
+    assert allowed.summary["if_sampled_allowed"] is None
+    if model == "gpt-4o":
+        assert exact["share"] == pytest.approx(202 / 407)
+        assert plain.summary["verdict"].endswith(
+            ", unless repeating a sampled answer is acceptable to you: with --allow-sampled exact matching alone would "
+            "save 49.6 % of the spend."
+        )
+        assert "if repeating sampled answers is acceptable to you" in allowed.summary["verdict"]
+    else:
+        assert exact["share"] is None
+        assert "would answer 202 of 407 requests" in plain.summary["verdict"]
+    hints = {w.code: w.hint for w in plain.warnings}
+    assert hints["sampled_excluded"].endswith("exact matching alone would then answer 202 requests")
+    assert "sampled_included" in codes(allowed)
+
+
+def test_only_sampled_calls_are_said_to_be_included(log: Path) -> None:
+    result = measure(log, [line("a"), line("b")], allow_sampled=True)
+    assert "sampled_included" not in codes(result)
+    assert measure(log, [line("a"), line("b", status=500)]).summary["if_sampled_allowed"] is None
+
+
+def test_no_hint_names_what_does_not_exist(log: Path) -> None:
+    commands = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    untimed = [{**line("a"), "timestamp": None}, line("a?", None, request={"temperature": 1}, latency_ms=None)]
+    for result in (measure(log, hex_prompts(40), embedder="static"), measure(log, untimed)):
+        for warning in result.warnings:
+            said = f"{warning.message} {warning.hint}"
+            assert "project" not in said
+            assert set(re.findall(r"recall ([a-z-]+)", said)) <= commands
+    hint = next(w.hint for w in measure(log, hex_prompts(40), embedder="static").warnings if "semantic" in w.code)
+    assert "recall bench --prompts FILE" in hint
+
+
+def test_a_model_of_two_providers_is_named_apart(log: Path) -> None:
+    claude = {"type": "message", "content": [{"type": "text", "text": "Hi"}], "choices": None}
+    lines = [line("a", model="my-llm"), line("b", model="my-llm", response=claude), line("c", model="other")]
+    result = measure(log, lines)
+    message = next(w.message for w in result.warnings if w.code == "unknown_models")
+    assert message.endswith("models: my-llm (anthropic), my-llm (openai), other")
 
 
 def test_each_exclusion_is_counted_with_its_dollars(log: Path) -> None:
@@ -255,7 +365,8 @@ def test_verdicts_of_whole_logs(log: Path) -> None:
     assert measure(log, unique).summary["verdict"].startswith("Not worth it: none of 300 cacheable")
     repeats = [line(f"{i % 50}", NEW_YEAR + i * DAY / 20) for i in range(300)]
     result = measure(log, repeats)
-    assert result.summary["verdict"] == "Worth it: exact matching alone saves 83.3% of the spend."
+    said = "Worth it: exact matching alone saves $0.875 of the $1.05 spent (83.3 %) for certain."
+    assert result.summary["verdict"] == said
     assert result.summary["saved_usd_interval_blocks"]["unit"] == "day"
     assert result.summary["tiers"]["exact"]["hits"] == 250
     low, high = result.summary["saved_usd_interval"]

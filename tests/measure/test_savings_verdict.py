@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 from recall_cli.measure.savings_verdict import (
     DAY_S,
     HOUR_S,
+    MIN_ANSWERS,
+    Answers,
     Facts,
+    Sampled,
     blocks,
     rate_interval,
     total_interval,
     verdict,
 )
-from recall_cli.stats import Z_90, wilson
+from recall_cli.stats import Z_95, block_bootstrap, wilson
 
 GOOD = Facts(
     requests=1000,
@@ -30,43 +33,106 @@ GOOD = Facts(
     saved_interval=[15.0, 25.0],
     exact_saved=10.0,
     exact_interval=[5.0, 15.0],
-    main_exclusion="sampled",
+    main_exclusion="tools",
     tau=0.8,
-    answers=100,
-    answers_equal=40,
+    exact_answers=Answers(50, 50),
+    semantic_answers=Answers(102, 98),
     ordered=True,
 )
+
+
+EXACT = "exact matching alone saves $10.00 of the $100.00 spent (10.0 %)"
+HEX = {"semantic_answers": Answers(200, 22)}
+"""Agreement as random hex prompts have it."""
+UNSURE = (
+    "the semantic tier at tau 0.8 would add up to $10.00 (10.0 %) but is not shown to be safe: of its answers only 22 "
+    "of 200 (11 %) equal the logged answer letter by letter (of exact hits 100 %), and whether the rest say the same "
+    "is not known from the log."
+)
+ALLOWED = "repeating a sampled answer is acceptable to you: with --allow-sampled exact matching alone would "
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({}, "Worth it: exact matching alone saves 10.0% of the spend; semantic matching at tau 0.8 would bring it to "
-             "20.0% if its answers hold (40 of 100 equal the logged answer)."),
-        ({"saved": 10.0}, "Worth it: exact matching alone saves 10.0% of the spend."),
-        ({"ordered": False, "saved": 10.0}, "Worth it: exact matching alone saves 10.0% of the spend at most "
-                                            "(the log has no times, so this is an upper bound)."),
-        ({"exact_saved": 0.5}, "Worth it only if the semantic answers hold: exact matching alone saves 0.5% "),
+        ({}, f"Worth it: {EXACT} for certain; the semantic tier at tau 0.8 adds up to $10.00 (10.0 %) if every one of "
+             "its answers holds: 98 of 102 (96 %) equal the logged answer letter by letter (of exact hits 100 %), and "
+             "whether the rest say the same is not known from the log."),
+        ({"semantic_answers": Answers(5, 5), "exact_answers": Answers(5, 1)},
+         f"Worth it: {EXACT} for certain; the semantic tier at tau 0.8 adds up to $10.00 (10.0 %) if every one of its "
+         "answers holds: 5 of 5 (100 %) equal the logged answer letter by letter."),
+        ({"semantic_answers": Answers(0, 0)}, f"Worth it: {EXACT} for certain; the semantic tier at tau 0.8 adds up to "
+                                              "$10.00 (10.0 %) if every one of its answers holds."),
+        ({"saved": 10.0}, f"Worth it: {EXACT} for certain."),
+        ({"saved": 10.0, "repeats_sampled": True},
+         f"Worth it: {EXACT} if repeating sampled answers is acceptable to you."),
+        ({"ordered": False, "saved": 10.0}, "Worth it: exact matching alone saves at most $10.00 of the $100.00 spent "
+                                            "(10.0 %) (the log has no times, so this is an upper bound)."),
+        # Low agreement: the verdict rests on exact matching alone.
+        (HEX, f"Worth it: {EXACT} for certain; {UNSURE}"),
+        ({"exact_saved": 0.5, **HEX}, "Not worth it on this evidence: exact matching alone saves $0.500 of the $100.00 "
+                                      "spent (0.50 %) for certain; the semantic tier at tau 0.8 would add up to "),
+        ({"exact_saved": 0.0, **HEX}, "Not worth it on this evidence: exact matching alone saves nothing; the "),
+        ({"exact_interval": [0.0, 15.0], **HEX},
+         f"Not worth it on this evidence: {EXACT} for certain, though its 95 % interval includes 0; {UNSURE}"),
+        # Too few to call it low.
+        ({"exact_saved": 0.0, "semantic_answers": Answers(29, 0)},
+         "Worth it only if the semantic answers hold: exact matching alone saves nothing; the semantic tier at tau 0.8 "
+         "adds up to $20.00 (20.0 %) if every one of its answers holds: 0 of 29 (0 %) equal the logged answer letter "),
+        ({"exact_saved": 0.5}, "Worth it only if the semantic answers hold: exact matching alone saves $0.500 "),
         ({"exact_interval": [0.0, 15.0]}, "Worth it only if the semantic answers hold: "),
-        ({"saved_interval": [0.0, 25.0]}, "Not worth it: the interval of the saved $20.00 includes 0."),
-        ({"saved": 0.99, "exact_saved": 0.0}, "Not worth it: it would save 0.99% of the spend ($0.99 of $100.00)."),
+        ({"saved_interval": [0.0, 25.0], "exact_interval": [0.0, 9.0]},
+         "Not worth it: even if every semantic answer held, a cache would save $20.00 of the $100.00 spent (20.0 %) "
+         "(its 95 % interval includes 0)."),
+        ({"saved": 0.99, "exact_saved": 0.99},
+         "Not worth it: a cache would save $0.990 of the $100.00 spent (0.99 %)."),
         ({"hits": 0}, "Not worth it: none of 800 cacheable requests was close to an earlier one."),
         ({"cacheable": 199, "priced": 199}, "Not enough data: 199 of 1,000 requests could be cached, and a verdict "
-                                            "needs 200; most are kept out as sampled."),
+                                            "needs 200; kept out mainly as tools."),
         ({"requests": 7, "cacheable": 7, "priced": 7, "main_exclusion": ""},
          "Not enough data: 7 of 7 requests could be cached, and a verdict needs 200."),
         ({"priced": 399}, "Not enough data: only 399 of 800 cacheable requests have both token counts and a known "),
         ({"spend": 0.0, "priced": 0}, "Not enough data: only 0 of 800 "),
         ({"cacheable": 0, "priced": 0, "cacheable_spend": 0.0},
-         "Not worth it: a cache could serve at most 0 of 1,000 requests, 0.00% of the spend; most are kept out as "),
+         "Not worth it: a cache could serve at most 0 of 1,000 requests, 0.00 % of the spend; kept out mainly as "),
         ({"cacheable": 50, "priced": 50, "cacheable_spend": 0.9},
-         "Not worth it: a cache could serve at most 50 of 1,000 requests, 0.90% of the spend; most are kept out as "),
+         "Not worth it: a cache could serve at most 50 of 1,000 requests, 0.90 % of the spend; kept out mainly as "),
         # No price for what could be cached: its share of the spend is unknown, not small.
         ({"cacheable": 800, "priced": 0, "cacheable_spend": 0.0}, "Not enough data: only 0 of 800 "),
+        # Sampled: what the flag would bring.
+        ({"cacheable": 0, "priced": 0, "cacheable_spend": 0.0, "sampled": Sampled(500, 0.5)},
+         f"Not worth it: a cache could serve at most 0 of 1,000 requests, 0.00 % of the spend, unless {ALLOWED}save "
+         "50.0 % of the spend."),
+        ({"cacheable": 0, "priced": 0, "spend": 0.0, "cacheable_spend": 0.0, "sampled": Sampled(500, None)},
+         f"Not worth it: a cache could serve at most 0 of 1,000 requests, unless {ALLOWED}answer 500 of 1,000 "
+         "requests."),
+        ({"cacheable": 9, "priced": 9, "sampled": Sampled(500, 0.5)},
+         f"Not enough data: 9 of 1,000 requests could be cached, and a verdict needs 200; if {ALLOWED}save 50.0 % of "),
+        ({"hits": 0, "sampled": Sampled(3, 0.004)},
+         "Not worth it: none of 800 cacheable requests was close to an earlier one; kept out mainly as sampled, and "
+         "even with --allow-sampled exact matching alone would only save 0.40 % of the spend."),
+        ({"hits": 0, "sampled": Sampled(0, 0.0)},
+         "Not worth it: none of 800 cacheable requests was close to an earlier one; kept out mainly as sampled, and "
+         "even with --allow-sampled exact matching would answer none."),
+        ({"exact_saved": 0.0, **HEX, "sampled": Sampled(500, 0.5)},
+         f"Not worth it on this evidence: exact matching alone saves nothing, unless {ALLOWED}save 50.0 % of the "
+         "spend; the semantic tier "),
     ],
 )  # fmt: skip
 def test_sentences(change: dict[str, object], says: str) -> None:
-    assert verdict(replace(GOOD, **change)).startswith(says)  # type: ignore[arg-type]
+    sentence = verdict(replace(GOOD, **change))  # type: ignore[arg-type]
+    assert sentence.startswith(says)
+    assert len(sentence) == len(says) or not says.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("n", "equal", "few"),
+    [(102, 22, True), (MIN_ANSWERS, 19, True), (MIN_ANSWERS, 20, False), (MIN_ANSWERS - 1, 0, False), (0, 0, False),
+     (1000, 774, True), (1000, 780, False)],
+)  # fmt: skip
+def test_agreement_is_low_when_even_the_upper_end_of_its_interval_is(n: int, equal: int, few: bool) -> None:
+    assert Answers(n, equal).few_equal is few
+    assert n < MIN_ANSWERS or few is (wilson(equal, n, Z_95)[1] < 0.8)
 
 
 def test_blocks_are_days_then_hours_then_rows() -> None:
@@ -94,7 +160,7 @@ def test_totals_of_blocks() -> None:
 
 def test_no_hit_is_not_certainty() -> None:
     where = blocks([float(i) for i in range(50)])
-    assert rate_interval([0.0] * 50, [1.0] * 50, where, seed=0) == list(wilson(0, 50, Z_90))
+    assert rate_interval([0.0] * 50, [1.0] * 50, where, seed=0) == list(wilson(0, 50, Z_95))
 
 
 def test_hits_in_one_burst_widen_the_interval() -> None:
@@ -103,10 +169,21 @@ def test_hits_in_one_burst_widen_the_interval() -> None:
     burst = [1.0 if i < 100 else 0.0 for i in range(1000)]
     spread = [1.0 if i % 10 == 0 else 0.0 for i in range(1000)]
     wide, narrow = (rate_interval(hits, [1.0] * 1000, where, seed=0) for hits in (burst, spread))
-    assert narrow == pytest.approx(wilson(100, 1000, Z_90))
+    assert narrow == pytest.approx(wilson(100, 1000, Z_95))
     assert wide[0] == 0.0
     assert wide[1] > 2 * narrow[1]
     assert total_interval(burst, where, seed=0)[0] == 0.0
+
+
+def test_intervals_are_of_95_per_cent() -> None:
+    where = blocks([i * DAY_S for i in range(30)])
+    values = [float(i % 7) for i in range(30)]
+    assert total_interval(values, where, seed=0) == list(block_bootstrap(values, seed=0, level=0.95))
+    hits = [float(i % 10 < 5) for i in range(30)]
+    low, high = rate_interval(hits, [1.0] * 30, where, seed=0)
+    few, many = (total / 30 for total in block_bootstrap(hits, seed=0, level=0.95))
+    wide = wilson(15, 30, Z_95)
+    assert (low, high) == pytest.approx((min(few, wide[0]), max(many, wide[1])))
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60), st.integers(0, 3))
