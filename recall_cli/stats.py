@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-Z_90 = 1.6448536269514722
-"""Two-sided 90 % normal quantile: recall prints 90 % intervals unless it says otherwise."""
 Z_95 = 1.959963984540054
-"""Two-sided 95 % normal quantile."""
+"""Two-sided 95 % normal quantile: recall prints 95 % intervals."""
 MIN_SAMPLES_P99 = 1000
 """A p99 from fewer samples rests on under ten values; we print none."""
 BOOTSTRAP_RESAMPLES = 2000
@@ -82,7 +80,7 @@ def ratio_interval(
 
 
 def block_bootstrap(
-    totals: Sequence[float], *, seed: int = 0, level: float = 0.90, resamples: int = BOOTSTRAP_RESAMPLES
+    totals: Sequence[float], *, seed: int = 0, level: float = 0.95, resamples: int = BOOTSTRAP_RESAMPLES
 ) -> tuple[float, float]:
     """Return an interval of the sum of block totals, resampling whole blocks.
 
