@@ -91,9 +91,40 @@ class Completion:
 
 @dataclass(slots=True)
 class Evidence:
-    """What a policy sees of a candidate. Similarity is cosine: 1 is identical, 0 unrelated."""
+    """What a policy sees of the best candidate for a request.
+
+    Similarity is cosine: 1 is identical, 0 unrelated. The defaults are what a caller that knows only
+    the similarity may claim: nothing for or against.
+    """
 
     similarity: float
+    margin: float = 0.0
+    """Similarity minus that of the best candidate with another answer, 0 when none is known to be near."""
+    overlap: float = 0.0
+    """Jaccard of the two texts' tokens weighted by IDF, 0..1."""
+    length_ratio: float = 1.0
+    """Tokens of the shorter text over those of the longer, 0..1."""
+    numbers: float = 0.0
+    """1 when numbers, dates or units of the two texts disagree, else 0."""
+    negation: float = 0.0
+    """1 when a negation or an antonym stands in one of the texts alone, else 0."""
+    names: float = 0.0
+    """Share of the named or rare words of either text that the other lacks, 0..1."""
+    history: float = 0.25
+    """The entry's own record: (wrong labels + 0.5) / (labels + 2)."""
+    ticket: int = -1
+    """Set by the policy that decided: how a later label finds this decision again."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What a policy says to one candidate."""
+
+    serve: bool
+    cutoff: float
+    """The similarity that would have been served with this candidate's other evidence."""
+    audit: bool = False
+    """A hit that should be checked against a fresh answer; drawn before the answer is known."""
 
 
 @dataclass(slots=True)
@@ -219,18 +250,20 @@ class Policy(Protocol):
     """Serve or not, given the evidence; learns from labels."""
 
     name: str
+    candidates: int
+    """Nearest neighbours it wants to see the evidence of; 1 means that similarity is all it looks at."""
 
-    def decide(self, namespace: str, evidence: Evidence) -> tuple[bool, float]:
-        """Return (serve?, the cutoff that applied)."""
+    def decide(self, namespace: str, evidence: Evidence) -> Verdict:
+        """Return whether to serve, the cutoff that applied, and whether to check the hit."""
 
     def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
-        """Learn that this candidate's answer was, or was not, right."""
+        """Learn that this candidate's answer was, or was not, right: of a miss, or of a hit that was checked."""
 
     def state(self) -> dict[str, Any]:
         """Return what `load` needs to go on later, JSON-ready."""
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Go on from a saved state; one of another version, embedder or feature set starts cold."""
 
 
 class Store(Protocol):

@@ -128,13 +128,13 @@ class Cache:
                     return Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
                 ids, similarities = index.search(vector, 1)
                 id, similarity = int(ids[0]), cosine(float(similarities[0]))
-                serve, cutoff = self.policy.decide(request.namespace, Evidence(similarity))
-                if not serve:
-                    reason = "below_cutoff"
-                    return Lookup(Decision(Outcome.MISS, similarity, cutoff, id, reason), vector=vector)
+                verdict = self.policy.decide(request.namespace, Evidence(similarity))
+                if not verdict.serve:
+                    decision = Decision(Outcome.MISS, similarity, verdict.cutoff, id, "below_cutoff")
+                    return Lookup(decision, vector=vector)
                 completion = self._use(id)
                 if completion is not None:
-                    return Lookup(Decision(Outcome.SEMANTIC, similarity, cutoff, id), completion, vector)
+                    return Lookup(Decision(Outcome.SEMANTIC, similarity, verdict.cutoff, id), completion, vector)
                 # The nearest one had expired and is gone now: the next nearest may still serve.
 
     def put(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from recall_cli.errors import UsageError
-from recall_cli.types import Evidence
+from recall_cli.types import Evidence, Verdict
 
 DEFAULT_TAU = 0.8
 """The cutoff most guides name. Not a recommendation: `recall bench` shows what it serves wrongly."""
@@ -40,14 +40,15 @@ class StaticPolicy:
     """One cutoff for all namespaces: serve when similarity >= tau."""
 
     name = "static"
+    candidates = 1
 
     def __init__(self, tau: float = DEFAULT_TAU) -> None:
         self.tau = check_tau(tau)
 
-    def decide(self, namespace: str, evidence: Evidence) -> tuple[bool, float]:
-        """Return (serve?, tau)."""
+    def decide(self, namespace: str, evidence: Evidence) -> Verdict:
+        """Return whether the similarity reaches tau."""
         tau = self.tau
-        return evidence.similarity >= tau, tau
+        return Verdict(evidence.similarity >= tau, tau)
 
     def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
         """Ignore the label: a static cutoff does not learn."""

@@ -151,7 +151,7 @@ class _SemanticTier:
         if not len(ids):
             return None
         similarity = cosine(float(similarities[0]))
-        serve, _ = self._policy.decide("", Evidence(similarity))
+        serve = self._policy.decide("", Evidence(similarity)).serve
         return (int(ids[0]), similarity) if serve else None
 
     def put(self, call: Call, at: int) -> None:

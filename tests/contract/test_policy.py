@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from recall_cli.core.policy import StaticPolicy
 from recall_cli.errors import UsageError
-from recall_cli.types import Evidence, Policy
+from recall_cli.types import Evidence, Policy, Verdict
 
 SIMILARITY = st.floats(-1, 1)
 
@@ -23,7 +23,7 @@ def policy(request: pytest.FixtureRequest) -> Policy:
 @given(low=SIMILARITY, high=SIMILARITY)
 def test_a_closer_candidate_is_never_served_less(policy: Policy, low: float, high: float) -> None:
     low, high = sorted((low, high))
-    assert policy.decide("n", Evidence(low))[0] <= policy.decide("n", Evidence(high))[0]
+    assert policy.decide("n", Evidence(low)).serve <= policy.decide("n", Evidence(high)).serve
 
 
 def test_state_round_trips_as_json(policy: Policy) -> None:
@@ -42,7 +42,7 @@ def test_observing_is_allowed(policy: Policy) -> None:
     ("tau", "similarity", "served"), [(0, 0.0, True), (1, 1.0, True), (1, 0.999, False), (0, -0.1, False)]
 )
 def test_the_ends_of_the_scale_are_legal(tau: float, similarity: float, served: bool) -> None:
-    assert StaticPolicy(tau).decide("n", Evidence(similarity)) == (served, tau)
+    assert StaticPolicy(tau).decide("n", Evidence(similarity)) == Verdict(served, tau)
 
 
 @pytest.mark.parametrize("tau", [1.0001, -0.1, 9, 80, float("nan"), float("inf")])
