@@ -84,8 +84,8 @@ def view(result: Result) -> Sequence[Block]:
 
 def _answers(rows: Sequence[dict[str, Any]], tau: float) -> Block:
     return table(
-        f"What it answers at tau {tau:g}, with 95 % intervals",
-        ("embedder", "entries", "hit rate", "of which right", "exact", "semantic", "wrong", "wrong, of semantic"),
+        f"What it answers at tau {tau:g}: rates of all queries, 95 % intervals",
+        ("embedder", "entries", "hit rate", "rightly served", "exact", "semantic", "wrong", "wrong, of semantic"),
         [
             (
                 row["embedder"],
