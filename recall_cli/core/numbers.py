@@ -16,7 +16,7 @@ _TOKEN = re.compile(
 _AM_PM = frozenset({"am", "pm"})
 _SUFFIX = frozenset({"st", "nd", "rd", "th"})
 _SHORT_SCALES = {"k": 1000, "thousand": 1000, "m": None, "million": 10**6, "mn": 10**6, "bn": 10**9, "billion": 10**9}
-_DATE_BEFORE = frozenset("in of by until till since from next last this early late mid before after".split())
+_DATE_BEFORE = listed("in of by until till since from next last this early late mid before after")
 
 _UNITS = {
     unit: units.split()[0]

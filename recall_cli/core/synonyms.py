@@ -6,6 +6,12 @@ a wrong pair could cost a false one, so a word with two readings is left out.
 
 from __future__ import annotations
 
+
+def listed(words: str) -> frozenset[str]:
+    """Return the words of a list written as prose: a line is read, a column of quotes is not."""
+    return frozenset(words.split())
+
+
 _GROUPS = """
 get obtain receive acquire
 begin start commence
@@ -124,5 +130,5 @@ def _heads() -> dict[str, str]:
 HEADS = _heads()
 """Word to the one that stands for its group."""
 
-FILLERS = frozenset(_FILLERS.split())
+FILLERS = listed(_FILLERS)
 """Words that carry courtesy or grammar, not what is asked for."""

@@ -35,7 +35,7 @@ KEPT = 1 << 16
 LONGEST_KEPT = 48
 """Characters of the longest word worth remembering."""
 
-DIRECTIONS = frozenset("from to into onto than over before after by versus vs against".split())
+DIRECTIONS = listed("from to into onto than over before after by versus vs against")
 """Words that give what follows a role: exchanging what stands at two of them changes the question."""
 
 NUMBER_WORDS = {
@@ -92,17 +92,15 @@ _IRREGULAR = dict(
     canceling:cancel travelling:travel centre:center theatre:theater metre:meter litre:liter fibre:fiber cheque:check
     programme:program licence:license defence:defense tyre:tire grey:gray kerb:curb instalment:installment""".split()
 )
-_NOT_STEMMED = frozenset(
-    """evening morning during nothing something anything everything king wedding string spring ceiling sibling
+_NOT_STEMMED = listed("""evening morning during nothing something anything everything king wedding string spring ceiling sibling
     speed exceed proceed succeed hundred breed indeed naked sacred news series species always less unless across address
     process access business class previous plus bus gas lens yes this his hers its us as is was has does thus
     canvas christmas texas paris perhaps sometimes besides towards whereas means pass miss loss boss cross press
-    physics mathematics economics politics analysis basis crisis status virus bonus campus census focus""".split()
-)
+    physics mathematics economics politics analysis basis crisis status virus bonus campus census focus""")
 
 _PARTS = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W_぀-ヿ㐀-鿿가-힯]+(?:'[a-z]+)?")
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
-_AFTER_DIGITS = frozenset("am pm st nd rd th kg km cm mm mb gb tb kb ml mg ms px oclock".split())
+_AFTER_DIGITS = listed("am pm st nd rd th kg km cm mm mb gb tb kb ml mg ms px oclock")
 
 
 class Word(NamedTuple):
