@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from recall_cli.core.opposites import NEGATORS, OPPOSITES, bare
+from recall_cli.core.synonyms import MEMBERS
 from recall_cli.core.text_facts import CONTENT, EMPTY, Facts, facts, is_anaphoric
-from recall_cli.core.synonyms import HEADS
 from recall_cli.core.words import WEIGHTS, ranks
 from recall_cli.errors import UsageError
 from recall_cli.types import Evidence
@@ -26,7 +26,11 @@ VETOES: dict[str, float] = {
 }
 """Checks that `--veto` may turn into a flat no, and the value of their evidence above which they say it."""
 
-_NO_LABELS = 0.25
+SLIP_SHARE = 0.15
+"""Overlap under which no typing errors are looked for: they would not save the pair, and looking costs."""
+
+UNKNOWN = 1.0
+"""The weight of a word that the vocabulary does not hold."""
 
 
 def evidence(
@@ -86,37 +90,40 @@ def compare(query: Facts, candidate: Facts, found: Evidence) -> None:
     ours, others = words - theirs, theirs - words
     if query.has_poles or candidate.has_poles or query.negated != candidate.negated:
         found.negation = _negation(query, candidate, ours, others)
-    lost = gained = 0.0
-    unknown = False
+    lost = gained = heaviest = 0.0
     for token in ours:
         weight = weights[token]
         lost += weight
-        unknown |= weight == 1.0
+        if weight > heaviest:
+            heaviest = weight
     for token in others:
         weight = weights[token]
         gained += weight
-        unknown |= weight == 1.0
-    union = query.mass + gained
-    if unknown and ours and others:
-        slips = _slips(ours, others)
-        for mine, other in slips:
-            lost -= weights[mine]
-            gained -= weights[other]
-            union -= weights[other]
-        if slips:
-            ours = ours.difference(mine for mine, _ in slips)
-            others = others.difference(other for _, other in slips)
+        if weight > heaviest:
+            heaviest = weight
     shared = query.mass - lost
-    found.overlap = min(1.0, max(0.0, (union - lost - gained) / union)) if union > 0 else 1.0
+    union = query.mass + gained
+    if heaviest == UNKNOWN and ours and others and shared > SLIP_SHARE * union:
+        slips = _slips(ours, others)
+        if slips:
+            for mine, other in slips:
+                lost -= weights[mine]
+                gained -= weights[other]
+                # Together they are one word of the union, and it is shared.
+                union -= min(weights[mine], weights[other])
+            ours = ours.difference([mine for mine, _ in slips])
+            others = others.difference([other for _, other in slips])
+            heaviest = max([weights[token] for token in ours | others], default=0.0)
+            shared = union - lost - gained
+    found.overlap = min(1.0, max(0.0, shared / union)) if union > 0 else 1.0
     keys, their_keys = query.keys, candidate.keys
     if keys or their_keys:
         missing = len(keys & ours) + len(their_keys & others)
         if missing:
             found.names = missing / (len(keys) + len(their_keys))
-    # The mark of a look-alike: nearly everything is shared, and what is not has weight.
-    differing = max([weights[t] for t in ours | others], default=0.0)
-    if differing > CONTENT and shared > 0:
-        found.detail = shared / (shared + max(lost, gained)) * min(1.0, differing)
+    if heaviest > CONTENT and shared > 0:
+        # The mark of a look-alike: nearly everything is shared, and what is not has weight.
+        found.detail = shared / (shared + max(lost, gained)) * heaviest
     if query.roles and candidate.roles:
         found.roles = _roles(query, candidate)
 
@@ -168,23 +175,23 @@ def _slips(ours: frozenset[str], others: frozenset[str]) -> list[tuple[str, str]
     """
     known = ranks()
     found: list[tuple[str, str]] = []
-    taken: set[str] = set()
-    for mine in sorted(ours):
-        if len(mine) < 4:
-            continue
-        for other in sorted(others - taken):
-            if (mine in known) != (other in known) and any(
-                _one_slip(x, y) for x in _forms(mine) for y in _forms(other)
-            ):
-                found.append((mine, other))
-                taken.add(other)
-                break
+    for here, there, turn in ((ours, others, False), (others, ours, True)):
+        for odd in here:
+            if len(odd) < 4 or odd in known:
+                continue
+            for word in there:
+                if word in known and _is_slip(odd, word):
+                    found.append((word, odd) if turn else (odd, word))
+                    break
     return found
 
 
-def _forms(token: str) -> tuple[str, ...]:
-    """Return the words a canonical token stands for: a slip is made in one of them."""
-    return (token, *(word for word, head in HEADS.items() if head == token and word != token))
+def _is_slip(odd: str, word: str) -> bool:
+    """Return True when `odd` is a slip in the word, or in one that the word is the head of."""
+    members = MEMBERS.get(word)
+    if members is None:
+        return _one_slip(odd, word)
+    return any(_one_slip(odd, member) for member in members)
 
 
 def _one_slip(a: str, b: str) -> bool:

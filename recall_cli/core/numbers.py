@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from recall_cli.core.synonyms import listed
 from recall_cli.core.words import CLOCK_WORDS, MONTHS, NUMBER_WORDS, ORDINALS, SCALES, WEEKDAYS, plain
 
 _TOKEN = re.compile(

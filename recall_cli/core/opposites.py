@@ -6,7 +6,11 @@ canonical form of `core.words` (singular, no -ing or -ed, the head of their syno
 
 from __future__ import annotations
 
-NEGATORS = listed("not no never without cannot neither nor none nothing nobody nowhere except excluding unless unable avoid non")
+from recall_cli.core.synonyms import listed
+
+NEGATORS = listed(
+    "not no never without cannot neither nor none nothing nobody nowhere except excluding unless unable avoid non"
+)
 """Words that deny what stands beside them; `n't` is read as `not`."""
 
 # "|" parts words that exclude one another; one line, one scale.

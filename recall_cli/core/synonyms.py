@@ -130,5 +130,11 @@ def _heads() -> dict[str, str]:
 HEADS = _heads()
 """Word to the one that stands for its group."""
 
+MEMBERS: dict[str, tuple[str, ...]] = {
+    head: (head, *(word for word, its_head in HEADS.items() if its_head == head and word != head))
+    for head in dict.fromkeys(HEADS.values())
+}
+"""Head to all the words of its group."""
+
 FILLERS = listed(_FILLERS)
 """Words that carry courtesy or grammar, not what is asked for."""

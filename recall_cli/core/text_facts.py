@@ -9,17 +9,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recall_cli.core.numbers import quantities
-from recall_cli.core.opposites import NEGATORS
-from recall_cli.core.synonyms import FILLERS
-from recall_cli.core.words import CAPITAL, DIRECTIONS, NEGATION, NUMBER, POLE, ROLE, WEIGHTS, memory, read
+from recall_cli.core.synonyms import FILLERS, listed
+from recall_cli.core.words import (
+    CAPITAL,
+    DIRECTIONS,
+    KEY,
+    NEGATION,
+    NUMBER,
+    POLE,
+    RARE,
+    ROLE,
+    WEIGHTS,
+    Word,
+    memory,
+    read,
+)
 
 EMPTY: frozenset[str] = frozenset()
 
-RARE = 0.9
-"""From this weight on a word counts as named or rare: beyond the 8,000 most frequent words."""
-
 CONTENT = 0.2
 """From this weight on a word says what a text is about: beyond the 225 most frequent."""
+
+LONGEST_ANAPHORA = 14
+"""Words beyond which a text is taken to stand on its own."""
 
 _POINTERS = listed("it that this they them these those one ones he she him her its their there former latter same")
 """Words that stand for something said before."""
@@ -29,7 +41,7 @@ _GENERIC = FILLERS | listed("""continue yes no yeah yep yup nope sure right corr
     stop start please why what how when where who which mean repeat elaborate shorter longer simpler detail details example
     instead both none all never mind not don proceed agree agreed done got understand understood option answer question
     sound look run will be have can could would should did true false wrong okay alright back expand summarize rewrite
-    rephrase describe create find remove add send confirm wait hmm um oh ah lol wow now then up down out""")
+    rephrase describe create find remove add send confirm wait hmm um oh ah lol wow now then up down out ahead""")
 """Words that ask for something only together with what they are asked about."""
 
 _ELLIPTIC = (
@@ -75,61 +87,54 @@ class Facts:
 def facts(text: str) -> Facts:
     """Return what a comparison needs to know of a text."""
     known = memory()
+    pieces = text.split()
+    try:
+        found = [known[piece] for piece in pieces]
+    except KeyError:
+        found = [read(piece) for piece in pieces]
     tokens: list[str] = []
     kinds = 0
-    count = 0
-    for written in text.split():
-        word = known.get(written) or read(written)
-        tokens += word[0]
-        kinds |= word[1]
-        count += 1
-    words = frozenset(tokens)
-    weights = WEIGHTS
     mass = 0.0
-    rare = False
-    for token in words:
-        weight = weights[token]
-        mass += weight
-        if weight >= RARE:
-            rare = True
-    made = Facts(words, mass, count, order=tuple(tokens))
-    if kinds or rare:
-        _details(made, text, tokens, kinds)
+    for word_tokens, word_kinds, word_mass in found:
+        tokens += word_tokens
+        kinds |= word_kinds
+        mass += word_mass
+    words = frozenset(tokens)
+    if len(words) != len(tokens):
+        mass = sum([WEIGHTS[token] for token in words])
+    made = Facts(words, mass, len(pieces), order=tuple(tokens))
+    if kinds & ~CAPITAL or (kinds and any(word[1] & CAPITAL for word in found[1:])):
+        _details(made, text, pieces, found, tokens, kinds)
     return made
 
 
-def _details(made: Facts, text: str, tokens: list[str], kinds: int) -> None:
-    keys = {token for token in made.words if WEIGHTS[token] >= RARE}
-    if kinds & CAPITAL:
-        keys |= _named(text)
-    if keys:
+def _details(made: Facts, text: str, pieces: list[str], found: list[Word], tokens: list[str], kinds: int) -> None:
+    if kinds & (KEY | CAPITAL):
+        keys = {token for token in made.words if WEIGHTS[token] >= RARE} if kinds & KEY else set()
+        if kinds & CAPITAL:
+            keys |= _named(pieces, found)
         made.keys = frozenset(keys)
     if kinds & NUMBER:
         made.numbers, made.soft, made.units = quantities(text)
     if kinds & NEGATION:
-        made.negated = not NEGATORS.isdisjoint(made.words)
+        made.negated = True
     made.has_poles = bool(kinds & POLE)
     if kinds & ROLE:
         made.roles = _roles(tokens)
 
 
-def _named(text: str) -> set[str]:
+def _named(pieces: list[str], found: list[Word]) -> set[str]:
     """Return the words whose capital is not explained by the start of a sentence."""
-    found: set[str] = set()
-    starts = True
-    pieces = text.split()
+    names: set[str] = set()
     # A text that shouts, or a Title Case Heading, names nothing by its capitals.
-    if sum(read(piece).kinds & CAPITAL > 0 for piece in pieces) * 2 > len(pieces) + 1:
-        return found
-    for piece in pieces:
-        word = read(piece)
-        letters = piece.strip("\"'([{<*_`")
-        if word.kinds & CAPITAL and (not starts or (letters[1:2].isupper() and len(letters) > 1)):
-            found.update(
-                token for token in word.tokens if WEIGHTS[token] > CONTENT or letters[1:].isupper() or not starts
-            )
+    if sum([word[1] & CAPITAL for word in found]) > CAPITAL * (len(found) // 2 + 1):
+        return names
+    starts = True
+    for piece, word in zip(pieces, found, strict=True):
+        if word[1] & CAPITAL and (not starts or piece[1:2].isupper()):
+            names.update(word[0])
         starts = piece[-1] in ".?!:"
-    return found - FILLERS
+    return names - FILLERS
 
 
 def _roles(tokens: list[str]) -> dict[str, str] | None:
@@ -149,20 +154,22 @@ def is_anaphoric(text: str) -> bool:
     Such a text ("continue", "yes", "how do I fix it?", "and the second one?", "Paris") may hit by
     identity, which holds the turns before it, but must never be matched by meaning.
     """
-    short = text[:200].strip()
-    if not short:
+    pieces = text.split(None, LONGEST_ANAPHORA)
+    if len(pieces) > LONGEST_ANAPHORA:
+        return False
+    # Scripts without spaces say a sentence in one piece.
+    if len(pieces) < 2 and (text.isascii() or len(text.strip()) < 4):
         return True
-    tokens = [token for written in short.split() for token in read(written).tokens]
-    # The list of generic words is of written forms; a canonical form may be the head of its synonyms.
+    tokens = [token for piece in pieces for token in read(piece).tokens]
+    numbers = sum([any(c.isdigit() for c in piece) for piece in pieces])
+    if numbers > 1 or any(piece[0].isalpha() and any(c.isdigit() for c in piece) for piece in pieces):
+        return False  # an exercise or a code: it says what it is about
     content = [token for token in tokens if token not in _GENERIC and (len(token) > 1 or not token.isascii())]
-    pieces = short.split()
-    if len(pieces) == 1 and short.isascii():
-        return True
     if not content:
         return True
-    if len(text) > 200 or len(content) > 2:
+    if len(content) > 2 or len(pieces) > 8:
         return False
-    if len(pieces) <= 6 and short.lower().startswith(_ELLIPTIC):
+    if len(pieces) <= 6 and text.lstrip().lower().startswith(_ELLIPTIC):
         return True
-    points = any(token in _POINTERS for token in tokens)
-    return points and len(content) <= 1 and len(pieces) <= 8
+    # "translate that to French" says two things, and still hangs on what "that" is.
+    return any(token in _POINTERS for token in (tokens if len(content) == 1 else tokens[1:2]))

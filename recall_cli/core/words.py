@@ -18,7 +18,7 @@ from functools import cache
 from typing import NamedTuple
 
 from recall_cli.core.opposites import NEGATORS, OPPOSITES, bare
-from recall_cli.core.synonyms import FILLERS, HEADS
+from recall_cli.core.synonyms import FILLERS, HEADS, listed
 
 HALF = 900.0
 """The rank at which a word weighs half: a/p(r) with the embedder's a = 1e-4 and p(r) = 1 / (11 r)."""
@@ -26,8 +26,11 @@ HALF = 900.0
 FILLER_WEIGHT = 0.03
 """What a word of courtesy or grammar weighs: something, so that texts of nothing else can still differ."""
 
-NUMBER, CAPITAL, NEGATION, POLE, ROLE, SYMBOL = 1, 2, 4, 8, 16, 32
+NUMBER, CAPITAL, NEGATION, POLE, ROLE, KEY = 1, 2, 4, 8, 16, 32
 """Kinds, as bits: a text without the bit skips that part of the work."""
+
+RARE = 0.9
+"""From this weight on a word counts as named or rare: beyond the 8,000 most frequent words."""
 
 KEPT = 1 << 16
 """Written words remembered before the memory starts afresh."""
@@ -108,6 +111,8 @@ class Word(NamedTuple):
 
     tokens: tuple[str, ...]
     kinds: int
+    mass: float
+    """Sum of the tokens' weights."""
 
 
 class _Weights(dict[str, float]):
@@ -176,7 +181,7 @@ def _read(written: str) -> Word:
         kinds |= CAPITAL
     if letters.removesuffix("'s") in ("US", "U.S"):
         # The one country that lower case turns into a pronoun.
-        return Word(("usa",), CAPITAL)
+        return Word(("usa",), CAPITAL, WEIGHTS["usa"])
     for part in _PARTS.findall(plain(written)):
         kinds |= _part(part, tokens)
     if any(c in "%$£€¥" for c in written):
@@ -188,7 +193,9 @@ def _read(written: str) -> Word:
             kinds |= POLE
         if token in DIRECTIONS:
             kinds |= ROLE
-    return Word(tuple(tokens), kinds)
+        if WEIGHTS[token] >= RARE:
+            kinds |= KEY
+    return Word(tuple(tokens), kinds, sum([WEIGHTS[token] for token in tokens]))
 
 
 def _part(part: str, tokens: list[str]) -> int:
@@ -201,8 +208,21 @@ def _part(part: str, tokens: list[str]) -> int:
     if tail == "ll":
         tokens += [canonical(base), "will"]
         return 0
-    if base in ("cant", "dont", "wont", "isnt", "doesnt", "didnt", "arent", "couldnt", "shouldnt", "wasnt", "havent"):
-        tokens += [canonical(base[:-2] if base == "cant" else base[:-2]), "not"]
+    if base in (
+        "cant",
+        "dont",
+        "wont",
+        "isnt",
+        "doesnt",
+        "didnt",
+        "arent",
+        "couldnt",
+        "shouldnt",
+        "wasnt",
+        "havent",
+        "hasnt",
+    ):
+        tokens += [canonical("can" if base == "cant" else base[:-2].removesuffix("n")), "not"]
         return NEGATION
     if base == "cannot":
         tokens += ["can", "not"]
