@@ -193,7 +193,7 @@ class CacheReplay:
         top = np.argsort(-similarities, kind="stable")[:k]
         best, first = int(members[top[0]]), float(similarities[top[0]])
         for place in top[1:]:
-            if self.group[members[place]] != self.group[best] or len(top) == k and place == top[-1]:
+            if self.group[members[place]] != self.group[best] or (len(top) == k and place == top[-1]):
                 return best, first, first - float(similarities[place])
         return best, first, first
 

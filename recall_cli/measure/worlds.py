@@ -184,7 +184,7 @@ def world_of(name: str, table: Mapping[str, Any]) -> World:
     unknown = sorted(set(table) - known)
     if unknown:
         raise UsageError(f"world {name}: there is no setting {unknown[0]!r}", hint=f"known: {', '.join(sorted(known))}")
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
     return World(name=name, **values)
 
 
