@@ -42,7 +42,7 @@ def bundled() -> Workload:
 
     Raises InputError when a definition cannot be read.
     """
-    definition = _toml(DEFINITION)
+    definition = toml(DEFINITION)
     path = workloads_dir() / definition["prompts"]
     # Named as in the project, not as on this machine: the name goes into results.
     source = f"workloads/{path.name}"
@@ -102,7 +102,7 @@ def _size(template: _Slots) -> int:
 
 
 def _templates() -> list[_Slots]:
-    definition = _toml(_toml(DEFINITION)["filler"])
+    definition = toml(toml(DEFINITION)["filler"])
     slots = {name: tuple(values) for name, values in definition["slots"].items()} | {None: ("",)}
     return [
         # The text after the last slot comes without a slot name: one with a single empty value.
@@ -112,7 +112,8 @@ def _templates() -> list[_Slots]:
     ]
 
 
-def _toml(name: str) -> dict[str, Any]:
+def toml(name: str) -> dict[str, Any]:
+    """Return a definition that ships with recall. Raises InputError when it cannot be read."""
     path = workloads_dir() / name
     try:
         return tomllib.loads(decode(read_file(path), str(path)))

@@ -162,7 +162,7 @@ def test_filler_depends_on_the_seed_and_avoids_in_any_case():
 
 def test_filler_gives_each_template_its_turn():
     starts = Counter(text.casefold() for text in filler(750, 0, ()))
-    domains = workload._toml("filler.toml")["templates"]
+    domains = workload.toml("filler.toml")["templates"]
     templates = [template for domain in domains.values() for template in domain]
     patterns = [re.compile(re.sub(r"\\\{\w+\\\}", ".+", re.escape(template.casefold()))) for template in templates]
     for pattern in patterns:
@@ -183,7 +183,7 @@ def test_more_filler_than_the_templates_yield_is_a_usage_error(tmp_path, monkeyp
 
 
 def test_a_slot_has_at_least_twenty_values():
-    slots = workload._toml("filler.toml")["slots"]
+    slots = workload.toml("filler.toml")["slots"]
     assert all(len({value.casefold() for value in values}) == len(values) >= 20 for values in slots.values())
 
 

@@ -1,0 +1,385 @@
+"""Serve as much as a promise allows: at most `target` of the served semantic hits are wrong.
+
+A calibrated model (`core.calibration`) turns the evidence into P(wrong); a certificate (`core.certificate`)
+says up to which P(wrong) may be served. A miss is a free label: the fresh answer is compared with the
+candidate's. Only labels of hits cost a call, so a small share of hits is audited. Nothing semantic is
+served before the labels allow it. Study and figures: research/decision-policy.md.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from recall_cli.core.calibration import FEATURES, Weights, fit, logits, similarity_of
+from recall_cli.core.certificate import NOTHING, BayesBound, BettingBound, Certificate
+from recall_cli.core.ring import UNKNOWN, WRONG, Ring
+from recall_cli.errors import UsageError
+from recall_cli.types import Evidence, Verdict
+
+MAX_TARGET = 0.3
+"""The alarm tests the target against three times it, which must stay below 1."""
+ALARM_FACTOR = 3.0
+WATCHFUL = 5.0
+"""How many times as many hits are audited once a namespace's alarm is half full."""
+LEARN_LEAST, LEARN_MOST, LEARN_SHARE = 60, 300, 0.6
+"""Labels between two refits: at least, at most, and as a share of all labels so far."""
+FORGIVE = 0.5
+"""What is left of a namespace's retreat after a refit, which has seen why it retreated."""
+MAX_FIT = 2_500
+"""Labelled rows of one refit, the latest: it stays at a few milliseconds."""
+LAYOUT = 1
+"""Version of the saved state's layout."""
+
+
+@dataclass(slots=True)
+class Space:
+    """What is known of one namespace."""
+
+    index: int
+    level: float = 0.0
+    slope: float = 0.0
+    alarm: float = 0.0
+    retreat: float = 0.0
+    decisions: int = 0
+    hits: int = 0
+    audits: int = 0
+    wrong: int = 0
+    """Audited hits that were wrong."""
+
+
+class AdaptivePolicy:
+    """Learns one cutoff a namespace that keeps P(wrong | served semantic hit) at or under the target.
+
+    :param verify_sample: share of hits to audit.
+    :param window: decisions remembered; what is older is forgotten, so that drift is.
+    :param warmup: labels before anything may be served.
+    :param version: whatever makes old labels worthless when it changes: embedder fingerprint, comparator.
+    :param prior: weights to start from and to lean on while labels are few; nothing is served on their word.
+    :param schedule: called with the refit to run; inline by default, a server hands it to a thread.
+    """
+
+    name = "adaptive"
+    candidates = 8
+
+    def __init__(
+        self,
+        *,
+        target_false_hit: float = 0.01,
+        confidence: float = 0.9,
+        verify_sample: float = 0.05,
+        window: int = 3_000,
+        warmup: int = 100,
+        certificate: str = "bayes",
+        prior: Weights | None = None,
+        version: str = "",
+        seed: int = 0,
+        schedule: Callable[[Callable[[], None]], object] | None = None,
+    ) -> None:
+        _check(target_false_hit, confidence, verify_sample, window, warmup, certificate)
+        self.target = target_false_hit
+        self.confidence = confidence
+        self.verify_sample = verify_sample
+        self.warmup = warmup
+        self.version = version
+        self._certificate_name = certificate
+        self._window = window
+        self._schedule = schedule
+        self._centre = np.zeros(len(FEATURES) + 1) if prior is None else prior.vector()
+        self._first = (prior or Weights()).vector()
+        self._lock = threading.RLock()
+        self._random = random.Random(seed).random
+        self._goal = math.log(1 / (1 - confidence))
+        self._up = math.log(ALARM_FACTOR)
+        self._down = math.log((1 - ALARM_FACTOR * target_false_hit) / (1 - target_false_hit))
+        self._start_cold()
+
+    def _start_cold(self) -> None:
+        kind = BayesBound if self._certificate_name == "bayes" else BettingBound
+        self._certificate: Certificate = kind(self.target, self.confidence)
+        self._ring = Ring(self._window)
+        self._spaces: dict[str, Space] = {}
+        self._weights: tuple[float, ...] = tuple(self._first.tolist())
+        self._due = self.warmup
+        self._learned = self._fitting = False
+        self.labels = 0
+        """Labels so far, also those that the window has forgotten."""
+        self.theta = NOTHING
+        """The highest logit of P(wrong) that is served."""
+
+    def decide(self, namespace: str, evidence: Evidence) -> Verdict:
+        """Return whether to serve; the evidence gets the ticket under which a label finds the decision."""
+        # Drawn for every decision, so that two policies over one stream stay in step.
+        chance = self._random()
+        with self._lock:
+            space = self._spaces.get(namespace)
+            if space is None:
+                space = self._spaces[namespace] = Space(len(self._spaces))
+            near, rest, slope = self._score(space, evidence)
+            z = rest + slope * near
+            limit = self.theta - space.retreat
+            serve = z <= limit
+            audit, propensity = False, 1.0
+            space.decisions += 1
+            if serve:
+                propensity = self.verify_sample
+                if space.alarm > 0.5 * self._goal:
+                    propensity = min(1.0, WATCHFUL * propensity)
+                audit = chance < propensity
+                space.hits += 1
+            evidence.ticket = self._keep(space, evidence, near, z, serve, propensity)
+        return Verdict(serve, _cutoff(limit, rest, slope), audit)
+
+    def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
+        """Learn from a miss, or from an audited hit. A decision is labelled once; a label may come late.
+
+        Evidence that this policy has not decided on (a log, another process) counts as a miss.
+        """
+        with self._lock:
+            space = self._spaces.get(namespace)
+            if space is None:
+                space = self._spaces[namespace] = Space(len(self._spaces))
+            if evidence.ticket < 0:
+                near, rest, slope = self._score(space, evidence)
+                evidence.ticket = self._keep(space, evidence, near, rest + slope * near, False, 1.0)
+            slot = self._ring.slot(evidence.ticket)
+            if slot is None or self._ring.labels[slot] != UNKNOWN:
+                return
+            wrong = 0 if same else WRONG
+            self._ring.labels[slot] = wrong
+            self._certificate.label(self._ring.bins[slot], wrong)
+            self.labels += 1
+            if self._ring.served[slot]:
+                self._audited(space, wrong)
+            if self._learned:
+                self.theta = self._certificate.threshold()
+            if self.labels < self._due or self._fitting:
+                return
+            self._fitting = True
+        if self._schedule is None:
+            self.refit()
+        else:
+            self._schedule(self.refit)
+
+    def refit(self) -> None:
+        """Fit the weights to the labels in the window. The lock is held before and after, not during."""
+        try:
+            with self._lock:
+                self._forget_spaces()
+                ring, names = self._ring, list(self._spaces)
+                x, labels, spaces = ring.x(), ring.column("labels"), ring.column("spaces")
+                deviations = np.array([[space.level, space.slope] for space in self._spaces.values()])
+                rows = np.flatnonzero(labels != UNKNOWN)
+                age = (ring.next - 1 - rows) % ring.size
+            if len(rows) == 0:
+                return
+            rows = rows[np.argsort(age, kind="stable")[:MAX_FIT]]
+            weights, deviations = fit(
+                x[rows],
+                labels[rows].astype(np.float64),
+                spaces[rows],
+                np.array(self._weights),
+                deviations,
+                self._centre,
+            )
+            with self._lock:
+                if self._ring is not ring:
+                    return  # another state was loaded meanwhile
+                self._weights = tuple(weights.tolist())
+                for name, (level, slope) in zip(names, deviations.tolist(), strict=True):
+                    space = self._spaces[name]
+                    space.level, space.slope = level, slope
+                    space.retreat *= FORGIVE
+                self._due = self.labels + max(LEARN_LEAST, min(LEARN_MOST, int(LEARN_SHARE * self.labels)))
+                self._learned = True
+                self._rescore()
+        finally:
+            self._fitting = False
+
+    def labels_needed(self) -> int | None:
+        """Return how many more right labels it would take to serve anything; None when no number would."""
+        with self._lock:
+            if self.theta > NOTHING:
+                return 0
+            missing = max(0, self.warmup - self.labels)
+            extra = 1
+            while self._certificate.threshold(extra) == NOTHING:
+                extra *= 2
+                if extra > 1 << 16:
+                    return missing or None
+            return max(missing, extra)
+
+    def cutoffs(self) -> dict[str, float]:
+        """Return, by namespace, the similarity from which a typical right candidate is served; above 1: none.
+
+        Typical: the other evidence is the median of the candidates that were served or turned out right.
+        """
+        with self._lock:
+            x, spaces = self._ring.x(), self._ring.column("spaces")
+            good = (self._ring.column("served") == 1) | (self._ring.column("labels") == 0)
+            found = {}
+            for name, space in self._spaces.items():
+                own = spaces == space.index
+                rows = x[own & good] if (own & good).any() else x[own]
+                middle = np.median(rows, axis=0) if len(rows) else np.zeros(len(FEATURES))
+                rest = self._weights[0] + space.level + float(middle[1:] @ np.array(self._weights[2:]))
+                found[name] = _cutoff(self.theta - space.retreat, rest, self._weights[1] + space.slope)
+            return found
+
+    def spaces(self) -> dict[str, dict[str, float]]:
+        """Return what is known of each namespace: its deviations, alarm and counts."""
+        with self._lock:
+            return {name: asdict(space) for name, space in self._spaces.items()}
+
+    def state(self) -> dict[str, Any]:
+        """Return everything learned, JSON-ready: about 150 KB."""
+        with self._lock:
+            return {
+                "policy": self.name,
+                "layout": LAYOUT,
+                "features": list(FEATURES),
+                "version": self.version,
+                "certificate": self._certificate_name,
+                "weights": list(self._weights),
+                "spaces": self.spaces(),
+                "labels": self.labels,
+                "learned": self._learned,
+                "bets": self._certificate.state(),
+                "ring": self._ring.state(),
+            }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state. Another policy, feature set, layout or version, or damage: start cold."""
+        with self._lock:
+            self._start_cold()
+            ours = {"policy": self.name, "layout": LAYOUT, "features": list(FEATURES), "version": self.version}
+            if any(state.get(key) != value for key, value in ours.items()):
+                return
+            try:
+                self._ring = Ring.load(state["ring"], self._window)
+                self._weights = tuple(float(weight) for weight in state["weights"])
+                self._spaces = {name: Space(**space) for name, space in state["spaces"].items()}
+                self.labels, self._learned = int(state["labels"]), bool(state["learned"])
+                if state["certificate"] == self._certificate_name:
+                    self._certificate.load(state["bets"])
+                if self._learned:
+                    self._due = self.labels + LEARN_LEAST
+                self._rescore()
+            except (KeyError, TypeError, ValueError, IndexError):
+                self._start_cold()
+
+    def _score(self, space: Space, evidence: Evidence) -> tuple[float, float, float]:
+        """Return closeness, the logit without it, and its slope: z = rest + slope * closeness."""
+        level, w1, w2, w3, w4, w5, w6, w7, w8 = self._weights
+        gap = 1.02 - evidence.similarity
+        return (
+            -math.log(gap if gap > 0.02 else 0.02),
+            level
+            + space.level
+            + w2 * evidence.margin
+            + w3 * evidence.overlap
+            + w4 * evidence.length_ratio
+            + w5 * evidence.numbers
+            + w6 * evidence.negation
+            + w7 * evidence.names
+            + w8 * evidence.history,
+            w1 + space.slope,
+        )
+
+    def _keep(self, space: Space, evidence: Evidence, near: float, z: float, serve: bool, propensity: float) -> int:
+        """Remember a decision in the place of the oldest; return its ticket."""
+        ring = self._ring
+        ticket = ring.next
+        slot = ticket % ring.size
+        if ticket >= ring.size:
+            self._certificate.leave(ring.bins[slot], ring.labels[slot])
+        bin = self._certificate.see(z)
+        ring.next = ticket + 1
+        ring.write_features(
+            ring.features,
+            32 * slot,
+            near,
+            evidence.margin,
+            evidence.overlap,
+            evidence.length_ratio,
+            evidence.numbers,
+            evidence.negation,
+            evidence.names,
+            evidence.history,
+        )
+        ring.write_space(ring.spaces, 4 * slot, space.index)
+        ring.write_propensity(ring.propensities, 4 * slot, propensity)
+        ring.labels[slot] = UNKNOWN
+        ring.served[slot] = serve
+        ring.bins[slot] = bin
+        return ticket
+
+    def _audited(self, space: Space, wrong: int) -> None:
+        """Sum the evidence for "three times the target" against "the target"; retreat when it is strong."""
+        space.audits += 1
+        space.wrong += wrong
+        space.alarm = max(0.0, space.alarm + (self._up if wrong else self._down))
+        if space.alarm > self._goal:
+            space.retreat += 1.0
+            space.alarm = 0.0
+            self._certificate.alarm()
+
+    def _rescore(self) -> None:
+        """Put the window into the bins of today's weights, without retreats: those are for the moment."""
+        deviations = np.array([[s.level, s.slope] for s in self._spaces.values()]).reshape(-1, 2)
+        z = logits(self._ring.x(), self._ring.column("spaces"), np.array(self._weights), deviations)
+        bins = self._certificate.rebuild(z, self._ring.column("labels"))
+        if bins is not None:
+            self._ring.put_column("bins", bins)
+        self.theta = self._certificate.threshold() if self._learned else NOTHING
+
+    def _forget_spaces(self) -> None:
+        """Drop namespaces that the window no longer holds, once they are more than it could hold."""
+        if len(self._spaces) <= self._ring.size:
+            return
+        spaces = self._ring.column("spaces")
+        held = np.unique(spaces)
+        self._spaces = {name: space for name, space in self._spaces.items() if space.index in set(held.tolist())}
+        for space in self._spaces.values():
+            space.index = int(np.searchsorted(held, space.index))
+        self._ring.put_column("spaces", np.searchsorted(held, spaces))
+
+
+def _cutoff(limit: float, rest: float, slope: float) -> float:
+    """Return the similarity at which rest + slope * closeness is the limit; above 1 nothing reaches it."""
+    if slope >= 0:
+        return -1.0 if rest <= limit else similarity_of(math.inf)
+    near = (limit - rest) / slope
+    # Closeness of -1 is the smallest there is: -ln(1.02 + 1) = -0.7.
+    return similarity_of(near) if near > -1 else -1.0
+
+
+def _check(target: float, confidence: float, verify_sample: float, window: int, warmup: int, certificate: str) -> None:
+    """Raise UsageError for a promise that cannot be made."""
+    if not 0 < target <= MAX_TARGET:
+        raise UsageError(
+            f"the target false-hit rate must be above 0 and at most {MAX_TARGET}, not {target!r}",
+            hint="0.01 means: at most 1 % of the served semantic hits may be wrong",
+        )
+    if not 0.5 <= confidence < 1:
+        raise UsageError(
+            f"the confidence must be at least 0.5 and below 1, not {confidence!r}", hint="0.9 is the default"
+        )
+    if not 0 < verify_sample <= 1:
+        raise UsageError(
+            f"the share of hits to verify must be above 0 and at most 1, not {verify_sample!r}",
+            hint="without any verified hit nobody notices when the world changes: 0.05 is the default",
+        )
+    if window < 100 or warmup < 1:
+        raise UsageError(
+            f"the window must be at least 100 and the warm-up at least 1, not {window} and {warmup}",
+            hint="the defaults are 3000 decisions and 100 labels",
+        )
+    if certificate not in ("bayes", "betting"):
+        raise UsageError(f"there is no certificate named {certificate!r}", hint="choose bayes or betting")

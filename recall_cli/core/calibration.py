@@ -1,0 +1,159 @@
+"""How likely is a candidate's answer wrong? A logistic model with partial pooling over namespaces.
+
+One set of weights is shared; each namespace deviates from it in level and in slope, as far as its own
+labels carry. A namespace without labels is judged by the shared weights alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple, dataclass, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+REACH = 1.02
+"""Closeness is -ln(REACH - similarity): the last hundredths below 1 separate the most, and 1 itself stays finite."""
+SHARED_PENALTY = 0.1
+SPACE_PENALTY = 0.3
+LEVEL_PENALTY = 1e-3
+"""Ridge of the shared weights, of a namespace's deviations, and of the shared level (research/decision-policy.md)."""
+MAX_LOGIT = 30.0
+"""Beyond it a probability is 0 or 1 to double precision's eye, and exp stays far from overflow."""
+ITERATIONS = 12
+ENOUGH = 1e-3
+"""Newton stops when no weight moved by more: a logit changes by less than a bin is wide."""
+HALVINGS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Logit of P(wrong) per unit of evidence. The defaults are where learning starts, not a claim."""
+
+    level: float = 1.0
+    closeness: float = -2.0
+    margin: float = 0.0
+    overlap: float = 0.0
+    length_ratio: float = 0.0
+    numbers: float = 0.0
+    negation: float = 0.0
+    names: float = 0.0
+    history: float = 0.0
+
+    def vector(self) -> Floats:
+        """Return the weights in the order of the fields, shape (9,)."""
+        return np.array(astuple(self), dtype=np.float64)
+
+
+FEATURES = tuple(field.name for field in fields(Weights))[1:]
+"""What is stored of a decision; the level needs no column."""
+
+SIGNS = np.array([0, -1, -1, -1, -1, 1, 1, 1, 1])
+"""Closer, clearer and more alike never means more likely wrong; a mismatch or a bad record never less.
+
+Without it a fit to few labels may serve the farther of two candidates. 0: free.
+"""
+
+
+def closeness(similarity: float) -> float:
+    """Return the similarity on the scale on which P(wrong) is about a straight logit."""
+    gap = REACH - similarity
+    return -math.log(gap if gap > 0.02 else 0.02)
+
+
+def similarity_of(closeness: float) -> float:
+    """Return the similarity of a closeness: the inverse, without the clip at 1."""
+    return REACH - math.exp(-closeness) if closeness > -MAX_LOGIT else -math.inf
+
+
+def logits(x: Floats, spaces: Ints, weights: Floats, deviations: Floats) -> Floats:
+    """Return the logit of P(wrong) of each row.
+
+    :param x: shape (n, 8), columns as in FEATURES.
+    :param spaces: the row's namespace, an index into `deviations`.
+    :param deviations: shape (namespaces, 2): level and slope along closeness.
+    """
+    own = deviations[spaces]
+    z = weights[0] + x @ weights[1:] + own[:, 0] + own[:, 1] * x[:, 0]
+    clipped: Floats = np.clip(z, -MAX_LOGIT, MAX_LOGIT)
+    return clipped
+
+
+def fit(
+    x: Floats, wrong: Floats, spaces: Ints, weights: Floats, deviations: Floats, centre: Floats
+) -> tuple[Floats, Floats]:
+    """Return (weights, deviations) that fit the labels best, from where they are now.
+
+    Damped, projected Newton. Each namespace touches only its own two numbers, so they are eliminated
+    one by one (Schur complement): the time grows with the number of namespaces, not with its cube.
+
+    :param centre: where the ridge pulls the shared weights: the prior's, or zeros.
+    """
+    present, rows = np.unique(spaces, return_inverse=True)
+    order = np.argsort(rows, kind="stable")
+    x, wrong, rows = x[order], wrong[order], rows[order]
+    starts = np.searchsorted(rows, np.arange(len(present)))
+    full = np.column_stack([np.ones(len(x)), x])
+    own = full[:, :2]
+    ridge = np.full(len(weights), SHARED_PENALTY)
+    ridge[0] = LEVEL_PENALTY
+    w, dev = weights.copy(), deviations[present].copy()
+    loss = _loss(full, wrong, rows, w, dev, ridge, centre)
+    for _ in range(ITERATIONS):
+        p = 1 / (1 + np.exp(-_z(full, rows, w, dev)))
+        error, curve = p - wrong, p * (1 - p)
+        gradient = full.T @ error + ridge * (w - centre)
+        own_gradient = np.add.reduceat(own * error[:, None], starts) + SPACE_PENALTY * dev
+        bent = full * curve[:, None]
+        hessian = full.T @ bent + np.diag(ridge)
+        cross = np.stack([np.add.reduceat(bent, starts), np.add.reduceat(bent * own[:, 1:], starts)], axis=2)
+        inverse = np.linalg.inv(cross[:, :2, :] + SPACE_PENALTY * np.eye(2))
+        through = cross @ inverse
+        schur = hessian - np.einsum("nik,njk->ij", through, cross)
+        push = gradient - np.einsum("nik,nk->i", through, own_gradient)
+        # A weight at the end of its sign that is pushed further out stays there and is left out.
+        free = ~((SIGNS != 0) & (np.abs(w) < 1e-12) & (push * SIGNS > 0))
+        step = np.zeros_like(w)
+        step[free] = np.linalg.solve(schur[np.ix_(free, free)], push[free])
+        own_step = np.einsum("nij,nj->ni", inverse, own_gradient - np.einsum("nik,i->nk", cross, step))
+        size = 1.0
+        for _ in range(HALVINGS):
+            new_w, new_dev = _project(w - size * step, dev - size * own_step)
+            new_loss = _loss(full, wrong, rows, new_w, new_dev, ridge, centre)
+            if new_loss <= loss:
+                break
+            size /= 2
+        else:
+            break
+        moved = max(float(np.abs(new_w - w).max()), float(np.abs(new_dev - dev).max()))
+        w, dev, loss = new_w, new_dev, new_loss
+        if moved < ENOUGH:
+            break
+    # Namespaces without a label in the window fall back to the shared weights.
+    deviations = np.zeros_like(deviations)
+    deviations[present] = dev
+    return w, deviations
+
+
+def _z(full: Floats, rows: Ints, w: Floats, dev: Floats) -> Floats:
+    z: Floats = full @ w + dev[rows, 0] + dev[rows, 1] * full[:, 1]
+    return np.clip(z, -MAX_LOGIT, MAX_LOGIT)
+
+
+def _loss(full: Floats, wrong: Floats, rows: Ints, w: Floats, dev: Floats, ridge: Floats, centre: Floats) -> float:
+    z = _z(full, rows, w, dev)
+    fit = np.logaddexp(0, z).sum() - (wrong * z).sum()
+    return float(fit + (ridge * (w - centre) ** 2).sum() / 2 + SPACE_PENALTY * (dev**2).sum() / 2)
+
+
+def _project(w: Floats, dev: Floats) -> tuple[Floats, Floats]:
+    """Return the nearest weights with the signs that sense demands, in every namespace."""
+    w = np.where(w * SIGNS < 0, 0.0, w)
+    dev[:, 1] = np.minimum(dev[:, 1], -w[1])
+    return w, dev

@@ -1,0 +1,155 @@
+"""The policies that `recall eval` sets side by side, and one run of all of them over one stream."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from recall_cli.core.adaptive import AdaptivePolicy
+from recall_cli.core.calibration import Weights
+from recall_cli.core.policy import DEFAULT_TAU
+from recall_cli.measure import eval_static
+from recall_cli.measure.trace import Stream, Tally, Trace, replay
+from recall_cli.types import Evidence, Verdict
+
+STATIC, BEST, ORACLE, NAIVE, ADAPTIVE = "static@0.8", "static@best", "oracle/namespace", "naive/namespace", "adaptive"
+POLICIES = (STATIC, BEST, ORACLE, NAIVE, ADAPTIVE)
+HINDSIGHT = (BEST, ORACLE)
+"""Policies that nobody could run: their cutoff is chosen with the whole stream known."""
+NEVER = 2.0
+"""A cutoff that no similarity reaches."""
+NAIVE_LABELS = 30
+"""Labels above a cutoff before the naive quantile believes it."""
+NAIVE_EVERY = 10
+"""Labels of a namespace between two looks at its quantile."""
+
+
+class Source(Protocol):
+    """Where streams come from: a world, or texts with classes."""
+
+    @property
+    def name(self) -> str:
+        """The workload's name in results."""
+
+    def stream(self, seed: int) -> Stream:
+        """Return the stream of a seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the learning policies are set and how each stream is ordered."""
+
+    targets: tuple[float, ...] = (0.01,)
+    confidence: float = 0.9
+    verify_sample: float = 0.05
+    window: int = 3_000
+    warmup: int = 100
+    certificate: str = "bayes"
+    policies: tuple[str, ...] = POLICIES
+    order: str = "time"
+    """"time", or "shuffled": the same questions in a random order, without drift or bursts."""
+    shuffle_labels: bool = False
+    """Answers dealt out at random: a sound policy then serves about nothing."""
+    prior: Weights | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one seed gave."""
+
+    seed: int
+    namespaces: tuple[str, ...]
+    tallies: Mapping[tuple[str, float], Tally]
+    """By policy and target."""
+    grid: eval_static.Grid
+
+
+class NaivePolicy:
+    """The lowest cutoff of a namespace whose labels above it are wrong at most as often as the target.
+
+    No bound, no pooling: what most would write first. It keeps the promise about every second time.
+    """
+
+    name = "naive"
+    candidates = 1
+
+    def __init__(self, target: float, verify_sample: float, seed: int) -> None:
+        self.target = target
+        self.verify_sample = verify_sample
+        self._random = np.random.default_rng(seed).random
+        self._labels: dict[str, list[tuple[float, float, float]]] = {}
+        self._cutoffs: dict[str, float] = {}
+
+    def decide(self, namespace: str, evidence: Evidence) -> Verdict:
+        """Serve from the namespace's cutoff on; nothing before it has one."""
+        cutoff = self._cutoffs.get(namespace, NEVER)
+        chance = self._random()
+        return Verdict(evidence.similarity >= cutoff, cutoff, chance < self.verify_sample)
+
+    def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
+        """Keep the label, weighted by how rarely such labels come."""
+        labels = self._labels.setdefault(namespace, [])
+        served = evidence.similarity >= self._cutoffs.get(namespace, NEVER)
+        weight = 1 / self.verify_sample if served else 1.0
+        insort(labels, (-evidence.similarity, weight, 0.0 if same else weight))
+        if len(labels) >= NAIVE_LABELS and len(labels) % NAIVE_EVERY == 0:
+            table = np.array(labels)
+            held = np.cumsum(table[:, 2]) <= self.target * np.cumsum(table[:, 1])
+            held[: NAIVE_LABELS - 1] = False
+            self._cutoffs[namespace] = float(-table[held.nonzero()[0][-1], 0]) if held.any() else NEVER
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: it exists for comparison."""
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Nothing: it exists for comparison."""
+
+
+def run_seed(source: Source, seed: int, settings: Settings) -> Outcome:
+    """Return what every policy did over the stream of one seed: the same stream, the same luck."""
+    stream = source.stream(seed)
+    if settings.order == "shuffled":
+        stream = stream.reordered(np.random.default_rng([seed, 2]).permutation(len(stream)))
+    if settings.shuffle_labels:
+        stream.answer = np.random.default_rng([seed, 3]).permutation(stream.answer)
+    trace = Trace(stream)
+    luck = np.random.default_rng([seed, 1]).random((len(stream), 2))
+    table = eval_static.grid(trace)
+    tallies: dict[tuple[str, float], Tally] = {}
+    for target in settings.targets:
+        for policy in settings.policies:
+            tallies[policy, target] = _tally(policy, target, trace, table, luck, seed, settings)
+    return Outcome(seed, stream.namespaces, tallies, table)
+
+
+def _tally(
+    policy: str, target: float, trace: Trace, table: eval_static.Grid, luck: Any, seed: int, settings: Settings
+) -> Tally:
+    if policy == STATIC:
+        return eval_static.at(table, eval_static.TAUS.index(DEFAULT_TAU))
+    if policy == BEST:
+        return eval_static.best(table, target)
+    if policy == ORACLE:
+        return eval_static.oracle(table, target)
+    if policy == NAIVE:
+        return replay(trace, NaivePolicy(target, settings.verify_sample, seed), luck)
+    return replay(trace, adaptive(target, seed, settings), luck)
+
+
+def adaptive(target: float, seed: int, settings: Settings) -> AdaptivePolicy:
+    """Return the policy under test."""
+    return AdaptivePolicy(
+        target_false_hit=target,
+        confidence=settings.confidence,
+        verify_sample=settings.verify_sample,
+        window=settings.window,
+        warmup=settings.warmup,
+        certificate=settings.certificate,
+        prior=settings.prior,
+        seed=seed,
+    )

@@ -1,0 +1,255 @@
+"""One stream of questions, and every policy's cache replayed over it.
+
+Which earlier questions are nearest does not depend on a policy; which of them are in its cache does.
+So the neighbours are computed once, and a replay walks down each question's list to the first ones
+that its cache holds. Where the list ends too early, the rest is searched: the replay is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from recall_cli.core.policy import cosine
+from recall_cli.types import Evidence, Policy, Vector
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+DEPTH = 64
+"""Neighbours kept of each question: a longer list spares searches and costs memory."""
+BLOCK_CELLS = 4_000_000
+"""Similarities computed at a time: 16 MB, whatever the length of the stream."""
+
+PairEvidence = Callable[[int, int], tuple[float, float, float, float, float]]
+"""(question, earlier question) -> overlap, length_ratio, numbers, negation, names."""
+NO_EVIDENCE = (0.0, 1.0, 0.0, 0.0, 0.0)
+"""What may be claimed of two vectors without texts: the defaults of Evidence."""
+
+
+@dataclass(slots=True)
+class Stream:
+    """Questions in the order they are asked, with the truth about their answers."""
+
+    name: str
+    namespaces: tuple[str, ...]
+    namespace: Ints
+    """Of each question, an index into `namespaces`; a cache answers only within one."""
+    vectors: Vector
+    answer: Ints
+    """Equal means that one stored answer serves both."""
+    text: Ints
+    """Equal means the same text: a repeat is an exact hit and no policy's business."""
+    false_alarm: float = 0.0
+    """How often the comparator calls two equal answers different."""
+    missed: float = 0.0
+    """How often it calls two different answers equal."""
+    pair: PairEvidence | None = None
+
+    def __len__(self) -> int:
+        return len(self.answer)
+
+    def reordered(self, order: Ints) -> Stream:
+        """Return the same questions in another order."""
+        pair = self.pair
+        return Stream(
+            self.name,
+            self.namespaces,
+            self.namespace[order],
+            self.vectors[order],
+            self.answer[order],
+            self.text[order],
+            self.false_alarm,
+            self.missed,
+            None if pair is None else lambda i, j: pair(int(order[i]), int(order[j])),
+        )
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one policy did over one stream; by namespace and half, index 2 * namespace + half."""
+
+    queries: list[int]
+    hits: list[int]
+    wrong: list[int]
+    exact: int = 0
+    audits: int = 0
+    reasks: int = 0
+    feasible: bool = True
+    first_hit_label: int | None = None
+    """Labels that were needed before the first hit; None when there was no hit."""
+    labels_needed: int | None = None
+    """Right labels still missing at the end; 0 when it serves, None when unknown or no number would do."""
+    cutoffs: dict[str, float] = field(default_factory=dict)
+
+
+class Trace:
+    """The nearest earlier questions of each question, best first."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        n = len(stream)
+        self.rows: list[list[int]] = [[] for _ in range(n)]
+        self.similarities: list[list[float]] = [[] for _ in range(n)]
+        self.complete = [True] * n
+        """Whether the list holds all earlier questions of the namespace."""
+        self.half = (np.arange(n) >= n // 2).astype(int).tolist()
+        self.space: list[int] = stream.namespace.tolist()
+        self.answer: list[int] = stream.answer.tolist()
+        self.twins = _twins(stream)
+        self._pairs: dict[tuple[int, int], tuple[float, float, float, float, float]] = {}
+        for space in range(len(stream.namespaces)):
+            self._neighbours(np.flatnonzero(stream.namespace == space))
+
+    def _neighbours(self, members: Ints) -> None:
+        vectors = self.stream.vectors[members]
+        step = max(1, BLOCK_CELLS // max(1, len(members)))
+        for start in range(0, len(members), step):
+            stop = min(start + step, len(members))
+            block = vectors[start:stop] @ vectors[:stop].T
+            block[np.arange(stop) >= np.arange(start, stop)[:, None]] = -2.0
+            depth = min(DEPTH, stop)
+            top = np.argpartition(block, stop - depth, axis=1)[:, stop - depth :]
+            values = np.take_along_axis(block, top, axis=1)
+            # Stable and by position among equals, so that a replay does not depend on the partition.
+            order = np.lexsort((top, -values), axis=1)
+            top, values = np.take_along_axis(top, order, 1), np.take_along_axis(values, order, 1)
+            ids = members[top].tolist()
+            for i, near, similar in zip(range(start, stop), ids, values.tolist(), strict=True):
+                row, earlier = int(members[i]), min(i, depth)
+                self.rows[row], self.similarities[row] = near[:earlier], similar[:earlier]
+                self.complete[row] = i <= depth
+
+    def pair(self, i: int, j: int) -> tuple[float, float, float, float, float]:
+        """Return the evidence of two texts, computed once for all policies."""
+        if self.stream.pair is None:
+            return NO_EVIDENCE
+        found = self._pairs.get((i, j))
+        if found is None:
+            found = self._pairs[i, j] = self.stream.pair(i, j)
+        return found
+
+
+def _twins(stream: Stream) -> list[list[int]]:
+    """Return, for each question, the earlier ones of the same text in its namespace."""
+    seen: dict[tuple[int, int], list[int]] = {}
+    twins: list[list[int]] = []
+    for i, key in enumerate(zip(stream.namespace.tolist(), stream.text.tolist(), strict=True)):
+        same = seen.setdefault(key, [])
+        twins.append(list(same))
+        same.append(i)
+    return twins
+
+
+class CacheReplay:
+    """The cache of one policy over a trace: what it holds, and the nearest of it."""
+
+    def __init__(self, trace: Trace) -> None:
+        n = len(trace.stream)
+        self.trace = trace
+        self.held = bytearray(n)
+        self.group = list(range(n))
+        self.labels = [0] * n
+        self.wrong = [0] * n
+        self._members: list[list[int]] = [[] for _ in trace.stream.namespaces]
+
+    def insert(self, i: int, group: int) -> None:
+        """Store the answer of a question under its answer group."""
+        self.held[i] = 1
+        self.group[i] = group
+        self._members[self.trace.space[i]].append(i)
+
+    def candidate(self, i: int, k: int) -> tuple[int, float, float] | None:
+        """Return (nearest, its similarity, margin to the best of another group), None when the cache is empty.
+
+        As a cache does that asks its index for k: when all k are of one group, the margin is to the k-th.
+        """
+        trace, held, group = self.trace, self.held, self.group
+        similarities = trace.similarities[i]
+        best, first, seen = -1, 0.0, 0
+        for row, similarity in zip(trace.rows[i], similarities, strict=True):
+            if held[row]:
+                seen += 1
+                if best < 0:
+                    best, first = row, similarity
+                    if k == 1:
+                        return best, first, 0.0
+                elif group[row] != group[best] or seen == k:
+                    return best, first, first - similarity
+        if not trace.complete[i] and len(self._members[trace.space[i]]) > seen:
+            return self._search(i, k)
+        return (best, first, first) if best >= 0 else None
+
+    def _search(self, i: int, k: int) -> tuple[int, float, float]:
+        """Search the whole cache, for the few questions whose list held too little of it."""
+        members = np.array(self._members[self.trace.space[i]])
+        vectors = self.trace.stream.vectors
+        similarities = vectors[members] @ vectors[i]
+        top = np.argsort(-similarities, kind="stable")[:k]
+        best, first = int(members[top[0]]), float(similarities[top[0]])
+        for place in top[1:]:
+            if self.group[members[place]] != self.group[best] or (len(top) == k and place == top[-1]):
+                return best, first, first - float(similarities[place])
+        return best, first, first
+
+
+def replay(trace: Trace, policy: Policy, luck: NDArray[np.float64]) -> Tally:
+    """Run a policy over the stream, strictly in time order: decide, then learn.
+
+    It sees labels of misses and of audited hits alone. A miss is stored, and so is the fresh answer of an
+    audit that showed another one. An audit that says "different" asks once more and stands only if that
+    says so too.
+
+    :param luck: uniform numbers, shape (n, 2): the comparator's errors, the same for every policy.
+    """
+    stream, cache = trace.stream, CacheReplay(trace)
+    cells = 2 * len(stream.namespaces)
+    tally = Tally([0] * cells, [0] * cells, [0] * cells)
+    noise = (stream.missed, stream.false_alarm)
+    draws: list[list[float]] = luck.tolist()
+    answer, labels = trace.answer, 0
+    for i, namespace in enumerate(trace.space):
+        if trace.twins[i] and any(cache.held[j] for j in trace.twins[i]):
+            tally.exact += 1
+            continue
+        cell = 2 * namespace + trace.half[i]
+        tally.queries[cell] += 1
+        found = cache.candidate(i, policy.candidates)
+        if found is None:
+            cache.insert(i, i)
+            continue
+        j, similarity, margin = found
+        evidence = Evidence(
+            cosine(similarity), margin, *trace.pair(i, j), (cache.wrong[j] + 0.5) / (cache.labels[j] + 2)
+        )
+        name = stream.namespaces[namespace]
+        verdict = policy.decide(name, evidence)
+        right = answer[i] == answer[j]
+        if verdict.serve:
+            tally.hits[cell] += 1
+            tally.wrong[cell] += not right
+            if tally.first_hit_label is None:
+                tally.first_hit_label = labels
+            if not verdict.audit:
+                continue
+            tally.audits += 1
+        same = right != (draws[i][0] < noise[right])
+        if verdict.serve and not same:
+            tally.reasks += 1
+            same = right != (draws[i][1] < noise[right])
+        policy.observe(name, evidence, same=same)
+        labels += 1
+        cache.labels[j] += 1
+        cache.wrong[j] += not same
+        if not (verdict.serve and same):
+            cache.insert(i, cache.group[j] if same else i)
+    needed: Any = getattr(policy, "labels_needed", None)
+    tally.labels_needed = needed() if needed is not None else None
+    cutoffs: Any = getattr(policy, "cutoffs", None)
+    tally.cutoffs = cutoffs() if cutoffs is not None else {}
+    return tally
