@@ -149,6 +149,10 @@ class Lookup:
     decision: Decision
     completion: Completion | None = None
     vector: Vector | None = None
+    evidence: Evidence | None = None
+    """What the policy saw of the nearest candidate: a label of it goes back with this."""
+    audit: bool = False
+    """A semantic hit whose answer should be checked against a fresh one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +170,11 @@ class Entry:
     size: int
     """Bytes of body and text: what the byte cap counts."""
     has_vector: bool = True
+    group: int | None = None
+    """Id of the entry whose answer this one's was found to say again; None: its own."""
+    labels: int = 0
+    """How often the answer was checked against a fresh one, and `wrong` how often it was not right."""
+    wrong: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +263,8 @@ class Policy(Protocol):
     """Serve or not, given the evidence; learns from labels."""
 
     name: str
+    learns: bool
+    """Whether labels change it: then its state belongs in the store."""
     candidates: int
     """Nearest neighbours it wants to see the evidence of; 1 means that similarity is all it looks at."""
 
@@ -289,6 +300,15 @@ class Store(Protocol):
 
     def touch(self, used: Mapping[int, float]) -> None:
         """Persist the time of last use, id by id."""
+
+    def learn(self, records: Mapping[int, tuple[int, int, int]]) -> None:
+        """Persist (group, labels, wrong), id by id; unknown ids are ignored."""
+
+    def save(self, key: str, state: Mapping[str, Any]) -> None:
+        """Keep a JSON-ready state under a key."""
+
+    def saved(self, key: str) -> dict[str, Any] | None:
+        """Return the state kept under a key, None when there is none or it cannot be read."""
 
     def entries(self) -> Iterator[Entry]:
         """Yield every entry, oldest id first."""

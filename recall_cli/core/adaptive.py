@@ -66,6 +66,7 @@ class AdaptivePolicy:
     """
 
     name = "adaptive"
+    learns = True
     candidates = 8
 
     def __init__(

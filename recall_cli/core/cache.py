@@ -7,26 +7,27 @@ embedded once.
 
 from __future__ import annotations
 
-import heapq
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 
 import numpy as np
 
 from recall_cli.core.auto import AutoIndex
+from recall_cli.core.evidence import vetoes
 from recall_cli.core.policy import cosine
 from recall_cli.core.rows import checked_query
+from recall_cli.core.shelf import Shelf
 from recall_cli.core.store import MemoryStore, entry_size
+from recall_cli.core.witness import Witness
 from recall_cli.errors import StoreError, UsageError
 from recall_cli.types import (
     Completion,
     Decision,
     Embedder,
-    Entry,
     Evidence,
+    Ids,
     Index,
     Lookup,
     Outcome,
@@ -35,9 +36,6 @@ from recall_cli.types import (
     Store,
     Vector,
 )
-
-EXPIRIES_SLACK = 64
-"""Heap entries of gone cache entries that are not worth a clean-up."""
 
 TOUCH_BATCH = 1_000
 """Hits whose time of use is held back before it is persisted: one transaction instead of a thousand."""
@@ -53,6 +51,7 @@ class Cache:
         renew it, so a wrong answer cannot live for ever by being served.
     :param max_entries: evict the least recently used entry beyond this many.
     :param max_bytes: the same by bytes of bodies, prompts and vectors.
+    :param vetoes: checks of the evidence that forbid a semantic hit by themselves, see `core.evidence`.
     """
 
     def __init__(
@@ -65,36 +64,35 @@ class Cache:
         ttl: float | None = None,
         max_entries: int | None = None,
         max_bytes: int | None = None,
+        vetoes: frozenset[str] = frozenset(),
         clock: Callable[[], float] = time.time,
     ) -> None:
-        for name, value in (("ttl", ttl), ("max_entries", max_entries), ("max_bytes", max_bytes)):
-            if value is not None and not value > 0:
-                raise UsageError(f"{name} must be above 0, not {value}", hint=f"leave {name} out for no limit")
+        if ttl is not None and not ttl > 0:
+            raise UsageError(f"ttl must be above 0, not {ttl}", hint="leave ttl out for no limit")
         self.embedder = embedder
         self.policy = policy
         self.store: Store = store if store is not None else MemoryStore(embedder.dim)
         self.ttl = ttl
-        self.max_entries = max_entries
-        self.max_bytes = max_bytes
+        self.vetoes = vetoes
+        self._candidates = max(policy.candidates, 1)
+        self._reads = policy.candidates > 1 or bool(vetoes)
         self._make_index = make_index
         self._clock = clock
         self._lock = threading.RLock()
-        # Ordered by use, oldest first: the next to be evicted.
-        self._slots: OrderedDict[int, Entry] = OrderedDict()
-        self._by_identity: dict[bytes, int] = {}
+        self._shelf = Shelf(max_entries, max_bytes)
         self._indexes: dict[bytes, Index] = {}
-        self._expiries: list[tuple[float, int]] = []
         self._used: dict[int, float] = {}
-        self._bytes = 0
+        self._witness = Witness(self.store.text)
+        self._learned: set[int] = set()
         self._rehydrate()
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self._shelf)
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all retained bodies, prompts and vectors."""
-        return self._bytes
+        return self._shelf.size_bytes
 
     def get(self, request: Request) -> Lookup:
         """Return the stored answer of an equal or close enough request, or a miss with its vector."""
@@ -107,7 +105,7 @@ class Cache:
 
     def exact(self, request: Request) -> Lookup | None:
         """Return the hit on the request's identity, or None."""
-        id = self._by_identity.get(request.identity)
+        id = self._shelf.by_identity.get(request.identity)
         if id is None:
             return None
         with self._lock:
@@ -126,19 +124,30 @@ class Cache:
                 index = self._indexes.get(request.partition)
                 if index is None:
                     return Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
-                ids, similarities = index.search(vector, 1)
-                id, similarity = int(ids[0]), cosine(float(similarities[0]))
-                verdict = self.policy.decide(request.namespace, Evidence(similarity))
-                if not verdict.serve:
-                    decision = Decision(Outcome.MISS, similarity, verdict.cutoff, id, "below_cutoff")
-                    return Lookup(decision, vector=vector)
+                ids, similarities = index.search(vector, self._candidates)
+                id = int(ids[0])
+                evidence = self._evidence(request.text, ids, similarities)
+                similarity = evidence.similarity
+                verdict = self.policy.decide(request.namespace, evidence)
+                veto = vetoes(evidence, self.vetoes) if verdict.serve and self.vetoes else None
+                if veto is not None or not verdict.serve:
+                    reason = "below_cutoff" if veto is None else f"veto_{veto}"
+                    decision = Decision(Outcome.MISS, similarity, verdict.cutoff, id, reason)
+                    return Lookup(decision, vector=vector, evidence=evidence)
                 completion = self._use(id)
                 if completion is not None:
-                    return Lookup(Decision(Outcome.SEMANTIC, similarity, verdict.cutoff, id), completion, vector)
+                    decision = Decision(Outcome.SEMANTIC, similarity, verdict.cutoff, id)
+                    return Lookup(decision, completion, vector, evidence, verdict.audit)
                 # The nearest one had expired and is gone now: the next nearest may still serve.
 
     def put(
-        self, request: Request, completion: Completion, vector: Vector | None = None, *, ttl: float | None = None
+        self,
+        request: Request,
+        completion: Completion,
+        vector: Vector | None = None,
+        *,
+        ttl: float | None = None,
+        like: int | None = None,
     ) -> int | None:
         """Store an answer and return its entry id; None when it alone exceeds `max_bytes`.
 
@@ -147,6 +156,7 @@ class Cache:
         :param vector: the one `get` returned with the miss; without it the text is embedded here.
             Raises ValueError when it is no unit vector of the embedder's dim.
         :param ttl: seconds this entry lives, instead of the cache's.
+        :param like: an entry whose answer was found to say the same: both are of one group.
         """
         lifetime = self.ttl if ttl is None else ttl
         if lifetime is not None and not lifetime > 0:
@@ -160,8 +170,9 @@ class Cache:
             vector = checked_query(vector, self.embedder.dim, 1)
         now = self._clock()
         with self._lock:
-            old = self._by_identity.get(request.identity)
-            if self.max_bytes is not None and entry_size(request, completion, vector) > self.max_bytes:
+            old = self._shelf.by_identity.get(request.identity)
+            largest = self._shelf.max_bytes
+            if largest is not None and entry_size(request, completion, vector) > largest:
                 if old is not None:
                     self._drop([old])
                 return None
@@ -170,12 +181,34 @@ class Cache:
             entry = self.store.append(request, completion, vector, created=now, expires=expires)
             if old is not None:
                 self._forget(old)
-            self._keep(entry)
+            self._shelf.keep(entry)
+            if like is not None and like in self._shelf:
+                self._witness.join(entry.id, self._witness.group(like))
+                self._learned.add(entry.id)
             if vector is not None:
                 ids = np.array([entry.id], dtype=np.int64)
                 self._open_index(entry.partition).add(ids, vector[np.newaxis, :])
             self._shrink(now)
         return entry.id
+
+    def learn(self, request: Request, found: Lookup, fresh: Completion, *, same: bool | None) -> int | None:
+        """Take in a fresh answer to a miss, or to a hit that was checked; return the id of the entry that has it.
+
+        :param same: whether the fresh answer says what the nearest candidate's does; None: nobody could
+            tell, which teaches nothing.
+        """
+        entry, evidence = found.decision.entry, found.evidence
+        if same is not None and entry is not None and evidence is not None:
+            self.policy.observe(request.namespace, evidence, same=same)
+            with self._lock:
+                if entry in self._shelf:
+                    record = self._witness.record(entry)
+                    record.labels += 1
+                    record.wrong += not same
+                    self._learned.add(entry)
+        if found.decision.outcome is not Outcome.MISS and same is not False:
+            return entry  # the stored answer stands
+        return self.put(request, fresh, found.vector, like=entry if same else None)
 
     def index_of(self, partition: bytes) -> Index | None:
         """Return the index of a partition, None when it holds no vector."""
@@ -184,14 +217,20 @@ class Cache:
     def delete(self, ids: list[int]) -> int:
         """Forget entries by id; return how many there were."""
         with self._lock:
-            return self._drop([id for id in dict.fromkeys(ids) if id in self._slots])
+            return self._drop([id for id in dict.fromkeys(ids) if id in self._shelf])
 
     def flush(self) -> None:
-        """Persist what is held back (times of use)."""
+        """Persist what is held back: times of use, what labels said, the policy's state."""
         with self._lock:
             if self._used:
                 self.store.touch(self._used)
                 self._used = {}
+            if self._learned:
+                records = {id: self._witness.record(id) for id in self._learned if id in self._shelf}
+                self.store.learn({id: (r.group, r.labels, r.wrong) for id, r in records.items()})
+                self._learned = set()
+                if self.policy.learns:
+                    self.store.save("policy", self.policy.state())
 
     def close(self) -> None:
         """Flush and release the store."""
@@ -203,7 +242,7 @@ class Cache:
 
         A store that cannot be written to (locked, full, read-only) does not cost the caller the answer.
         """
-        entry = self._slots.get(id)
+        entry = self._shelf.get(id)
         if entry is None:
             return None
         now = self._clock()
@@ -215,7 +254,7 @@ class Cache:
                 self._forget(id)
                 self.store.delete([id])
                 return None
-            self._slots.move_to_end(id)
+            self._shelf.use(id)
             self._used[id] = now
             if len(self._used) % TOUCH_BATCH == 0:
                 self.flush()
@@ -223,12 +262,10 @@ class Cache:
             _log.warning("the store was read but could not be written: %s", error)
         return completion
 
-    def _keep(self, entry: Entry) -> None:
-        self._slots[entry.id] = entry
-        self._by_identity[entry.identity] = entry.id
-        self._bytes += entry.size
-        if entry.expires is not None:
-            heapq.heappush(self._expiries, (entry.expires, entry.id))
+    def _evidence(self, text: str, ids: Ids, similarities: Vector) -> Evidence:
+        if not self._reads:
+            return Evidence(cosine(float(similarities[0])))
+        return self._witness.evidence(text, ids.tolist(), [cosine(s) for s in similarities.tolist()])
 
     def _drop(self, ids: list[int]) -> int:
         """Delete entries from the store, then from memory: a store that fails leaves both as they were."""
@@ -239,32 +276,20 @@ class Cache:
         return len(ids)
 
     def _forget(self, id: int) -> None:
-        entry = self._slots.pop(id)
-        if self._by_identity.get(entry.identity) == id:
-            del self._by_identity[entry.identity]
+        entry = self._shelf.forget(id)
         self._used.pop(id, None)
-        self._bytes -= entry.size
+        self._witness.forget(id)
         index = self._indexes.get(entry.partition)
         if entry.has_vector and index is not None:
             index.remove([id])
             if not len(index):
                 # A partition may be one user's one question: its empty index must not stay.
                 del self._indexes[entry.partition]
-        if len(self._expiries) > 2 * len(self._slots) + EXPIRIES_SLACK:
-            # What was replaced or evicted would otherwise stay in the heap until its time.
-            self._expiries = [(e.expires, e.id) for e in self._slots.values() if e.expires is not None]
-            heapq.heapify(self._expiries)
 
     def _shrink(self, now: float) -> None:
         """Drop what has expired, then the least recently used until the caps hold."""
-        while self._expiries and self._expiries[0][0] <= now:
-            _, id = heapq.heappop(self._expiries)
-            if id in self._slots:
-                self._drop([id])
-        while (self.max_entries is not None and len(self._slots) > self.max_entries) or (
-            self.max_bytes is not None and self._bytes > self.max_bytes
-        ):
-            self._drop([next(iter(self._slots))])
+        while (id := self._shelf.surplus(now)) is not None:
+            self._drop([id])
 
     def _open_index(self, partition: bytes) -> Index:
         index = self._indexes.get(partition)
@@ -275,11 +300,15 @@ class Cache:
     def _rehydrate(self) -> None:
         """Rebuild the maps and the indexes from the store."""
         for entry in sorted(self.store.entries(), key=lambda e: (e.used, e.id)):
-            self._keep(entry)
+            self._shelf.keep(entry)
+            self._witness.join(entry.id, entry.id if entry.group is None else entry.group, entry.labels, entry.wrong)
+        state = self.store.saved("policy") if self.policy.learns else None
+        if state is not None:
+            self.policy.load(state)
         ids, vectors = self.store.vectors()
         partitions: dict[bytes, list[int]] = {}
         for row, id in enumerate(ids):
-            entry_of = self._slots.get(int(id))
+            entry_of = self._shelf.get(int(id))
             if entry_of is not None:
                 partitions.setdefault(entry_of.partition, []).append(row)
         try:

@@ -26,7 +26,10 @@ CREATE TABLE entries (
     expires REAL,
     used REAL NOT NULL,
     size INTEGER NOT NULL,
-    has_vector INTEGER NOT NULL
+    has_vector INTEGER NOT NULL,
+    answer_group INTEGER,
+    labels INTEGER NOT NULL DEFAULT 0,
+    wrong INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE vectors (id INTEGER PRIMARY KEY, vector BLOB NOT NULL);
 CREATE TABLE bodies (id INTEGER PRIMARY KEY, text BLOB NOT NULL, model TEXT NOT NULL, usage TEXT NOT NULL,

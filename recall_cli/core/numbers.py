@@ -21,13 +21,7 @@ _DATE_BEFORE = listed("in of by until till since from next last this early late 
 
 _UNITS = {
     unit: units.split()[0]
-    for units in """kg kilo kilogram kilograms kilos|g gram grams|lb lbs pound-weight|oz ounce ounces|km kilometer kilometers kilometre
-    kilometres|mile miles mi|m meter meters metre metres|cm centimeter centimeters centimetre centimetres|mm|ft foot feet|
-    inch inches in-unit|yard yards|second seconds sec secs|minute minutes min mins|hour hours hr hrs|day days|
-    week weeks|month months|year years yr yrs|gb gigabyte gigabytes|mb megabyte megabytes|tb terabyte terabytes|
-    kb kilobyte kilobytes|celsius centigrade|fahrenheit|liter liters litre litres|gallon gallons|ml|mg|mcg|usd $ dollar dollars|
-    gbp £ pound pounds quid|eur € euro euros|yen ¥ jpy|cent cents|ms milliseconds|px pixels pixel|kwh|watt watts|
-    mph|kph|acre acres|hectare hectares|calorie calories""".split("|")
+    for units in ["kg kilo kilogram kilograms kilos", "g gram grams", "lb lbs pound-weight", "oz ounce ounces", "km kilometer kilometers kilometre\n    kilometres", "mile miles mi", "m meter meters metre metres", "cm centimeter centimeters centimetre centimetres", "mm", "ft foot feet", "\n    inch inches in-unit", "yard yards", "second seconds sec secs", "minute minutes min mins", "hour hours hr hrs", "day days", "\n    week weeks", "month months", "year years yr yrs", "gb gigabyte gigabytes", "mb megabyte megabytes", "tb terabyte terabytes", "\n    kb kilobyte kilobytes", "celsius centigrade", "fahrenheit", "liter liters litre litres", "gallon gallons", "ml", "mg", "mcg", "usd $ dollar dollars", "\n    gbp £ pound pounds quid", "eur € euro euros", "yen ¥ jpy", "cent cents", "ms milliseconds", "px pixels pixel", "kwh", "watt watts", "\n    mph", "kph", "acre acres", "hectare hectares", "calorie calories"]
     for unit in units.split()
 }
 

@@ -40,6 +40,7 @@ class StaticPolicy:
     """One cutoff for all namespaces: serve when similarity >= tau."""
 
     name = "static"
+    learns = False
     candidates = 1
 
     def __init__(self, tau: float = DEFAULT_TAU) -> None:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
@@ -150,15 +151,39 @@ class SqliteStore:
         with self._transaction():
             self._db.executemany("UPDATE entries SET used = ? WHERE id = ?", [(t, i) for i, t in used.items()])
 
+    def learn(self, records: Mapping[int, tuple[int, int, int]]) -> None:
+        """Persist (group, labels, wrong), id by id; unknown ids are ignored."""
+        with self._transaction():
+            self._db.executemany(
+                "UPDATE entries SET answer_group = ?, labels = ?, wrong = ? WHERE id = ?",
+                [(*record, id) for id, record in records.items()],
+            )
+
+    def save(self, key: str, state: Mapping[str, Any]) -> None:
+        """Keep a JSON-ready state under a key."""
+        with self._transaction():
+            row = (f"state:{key}", orjson.dumps(state).decode())
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", row)
+
+    def saved(self, key: str) -> dict[str, Any] | None:
+        """Return the state kept under a key, None when there is none or it cannot be read."""
+        with self._reading():
+            row = self._db.execute("SELECT value FROM meta WHERE key = ?", (f"state:{key}",)).fetchone()
+        try:
+            state = None if row is None else orjson.loads(row[0])
+        except orjson.JSONDecodeError:
+            return None
+        return state if isinstance(state, dict) else None
+
     def entries(self) -> Iterator[Entry]:
         """Yield every entry, oldest id first."""
         with self._reading():
             rows = self._db.execute(
-                "SELECT id, identity, partition, namespace, created, expires, used, size, has_vector"
-                " FROM entries ORDER BY id"
+                "SELECT id, identity, partition, namespace, created, expires, used, size, has_vector,"
+                " answer_group, labels, wrong FROM entries ORDER BY id"
             ).fetchall()
         for row in rows:
-            yield Entry(*(*row[:8], bool(row[8])))
+            yield Entry(*(*row[:8], bool(row[8]), *row[9:]))
 
     def vectors(self) -> tuple[Ids, Vector]:
         """Return all ids that have a vector and their vectors, in the order of the ids."""

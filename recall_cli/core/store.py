@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ class MemoryStore:
         self._texts: dict[int, str] = {}
         self._vectors: dict[int, Vector] = {}
         self._by_identity: dict[bytes, int] = {}
+        self._states: dict[str, dict[str, Any]] = {}
         self._next = 1
 
     def append(
@@ -82,6 +84,20 @@ class MemoryStore:
         for id, when in used.items():
             if id in self._entries:
                 self._entries[id] = replace(self._entries[id], used=when)
+
+    def learn(self, records: Mapping[int, tuple[int, int, int]]) -> None:
+        """Remember (group, labels, wrong), id by id; unknown ids are ignored."""
+        for id, (group, labels, wrong) in records.items():
+            if id in self._entries:
+                self._entries[id] = replace(self._entries[id], group=group, labels=labels, wrong=wrong)
+
+    def save(self, key: str, state: Mapping[str, Any]) -> None:
+        """Keep a JSON-ready state under a key."""
+        self._states[key] = dict(state)
+
+    def saved(self, key: str) -> dict[str, Any] | None:
+        """Return the state kept under a key, None when there is none."""
+        return self._states.get(key)
 
     def entries(self) -> Iterator[Entry]:
         """Yield every entry, oldest id first."""

@@ -44,29 +44,27 @@ DIRECTIONS = listed("from to into onto than over before after by versus vs again
 NUMBER_WORDS = {
     word: value
     for value, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-        "seventeen eighteen nineteen twenty".split()
+        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"]
     )
-} | {word: value for value, word in zip(range(30, 100, 10), "thirty forty fifty sixty seventy eighty ninety".split())}
+} | {word: value for value, word in zip(range(30, 100, 10), ["thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"])}
 ORDINALS = {
     word: value
     for value, word in enumerate(
-        "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split(), start=1
+        ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth"], start=1
     )
 }
 SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "dozen": 12}
 MONTHS = {
     name: number
     for number, names in enumerate(
-        "january jan|february feb|march mar|april apr|may|june jun|july jul|august aug|september sep sept|"
-        "october oct|november nov|december dec".split("|"),
+        ["january jan", "february feb", "march mar", "april apr", "may", "june jun", "july jul", "august aug", "september sep sept", "october oct", "november nov", "december dec"],
         start=1,
     )
     for name in names.split()
 }
 WEEKDAYS = {
     name: number
-    for number, names in enumerate("monday|tuesday|wednesday|thursday|friday|saturday|sunday".split("|"))
+    for number, names in enumerate(["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"])
     for name in (names, names + "s")
 }
 CLOCK_WORDS = {"noon": 720, "midday": 720, "midnight": 0}
@@ -84,16 +82,7 @@ _MAYBE_NUMBER = frozenset({"may", "march", "mar"})
 
 _IRREGULAR = dict(
     pair.split(":")
-    for pair in """bought:buy paid:pay sent:send got:get gotten:get gone:go went:go done:do did:do does:do made:make was:be
-    were:be is:be are:be am:be been:be being:be has:have had:have lost:lose won:win children:child men:man women:woman
-    took:take taken:take gave:give given:give came:come saw:see seen:see found:find kept:keep left:leave told:tell said:say
-    sold:sell spent:spend wrote:write written:write broke:break broken:broken chose:choose chosen:choose forgot:forget
-    forgotten:forget began:begin begun:begin ate:eat eaten:eat drove:drive driven:drive flew:fly flown:fly knew:know
-    known:know ran:run stole:steal stolen:steal woke:wake lent:lend built:build meant:mean met:meet held:hold heard:hear
-    felt:feel slept:sleep taught:teach thought:think brought:bring caught:catch hid:hide hidden:hide feet:foot teeth:tooth
-    mice:mouse lives:life wives:wife knives:knife leaves:leave cancelled:cancel canceled:cancel cancelling:cancel
-    canceling:cancel travelling:travel centre:center theatre:theater metre:meter litre:liter fibre:fiber cheque:check
-    programme:program licence:license defence:defense tyre:tire grey:gray kerb:curb instalment:installment""".split()
+    for pair in ["bought:buy", "paid:pay", "sent:send", "got:get", "gotten:get", "gone:go", "went:go", "done:do", "did:do", "does:do", "made:make", "was:be", "were:be", "is:be", "are:be", "am:be", "been:be", "being:be", "has:have", "had:have", "lost:lose", "won:win", "children:child", "men:man", "women:woman", "took:take", "taken:take", "gave:give", "given:give", "came:come", "saw:see", "seen:see", "found:find", "kept:keep", "left:leave", "told:tell", "said:say", "sold:sell", "spent:spend", "wrote:write", "written:write", "broke:break", "broken:broken", "chose:choose", "chosen:choose", "forgot:forget", "forgotten:forget", "began:begin", "begun:begin", "ate:eat", "eaten:eat", "drove:drive", "driven:drive", "flew:fly", "flown:fly", "knew:know", "known:know", "ran:run", "stole:steal", "stolen:steal", "woke:wake", "lent:lend", "built:build", "meant:mean", "met:meet", "held:hold", "heard:hear", "felt:feel", "slept:sleep", "taught:teach", "thought:think", "brought:bring", "caught:catch", "hid:hide", "hidden:hide", "feet:foot", "teeth:tooth", "mice:mouse", "lives:life", "wives:wife", "knives:knife", "leaves:leave", "cancelled:cancel", "canceled:cancel", "cancelling:cancel", "canceling:cancel", "travelling:travel", "centre:center", "theatre:theater", "metre:meter", "litre:liter", "fibre:fiber", "cheque:check", "programme:program", "licence:license", "defence:defense", "tyre:tire", "grey:gray", "kerb:curb", "instalment:installment"]
 )
 _NOT_STEMMED = listed("""evening morning during nothing something anything everything king wedding string spring ceiling sibling
     speed exceed proceed succeed hundred breed indeed naked sacred news series species always less unless across address

@@ -89,6 +89,18 @@ def test_touch_changes_the_time_of_use_alone(store: Store) -> None:
     assert (found.used, found.created) == (5.0, 1.0)
 
 
+def test_what_labels_said_and_states_are_kept(store: Store) -> None:
+    entry = store.append(text_request("q"), ANSWER, None, created=1.0, expires=None)
+    store.learn({entry.id: (77, 3, 1), 12345: (1, 1, 1)})
+    (found,) = store.entries()
+    assert (found.group, found.labels, found.wrong, found.created) == (77, 3, 1, 1.0)
+    assert store.saved("policy") is None
+    store.save("policy", {"weights": [1.5, -2], "by": {"n": {"x": None}}})
+    store.save("policy", {"weights": [2.5]})
+    assert store.saved("policy") == {"weights": [2.5]}
+    assert store.saved("other") is None
+
+
 def test_close_twice(store: Store) -> None:
     store.close()
     store.close()

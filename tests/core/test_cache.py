@@ -254,7 +254,7 @@ def test_replaced_entries_do_not_pile_up_until_their_time() -> None:
     cache = make(ttl=1_000)
     for _ in range(2_000):
         cache.put(text_request("one question"), answer("a"))
-    assert len(cache._expiries) < 200
+    assert len(cache._shelf._expiries) < 200
 
 
 # --- every retained entry stays findable -----------------------------------------------------
