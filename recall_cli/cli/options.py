@@ -33,6 +33,17 @@ def integers(text: str, *, least: int = 1) -> tuple[int, ...]:
     return values
 
 
+def rates(text: str) -> tuple[float, ...]:
+    """Return the rates of a comma-separated list, each between 0 and 1."""
+    try:
+        values = tuple(dict.fromkeys(float(part) for part in text.split(",")))
+    except ValueError:
+        raise UsageError(f"{text!r} is no list of rates", hint="write it as in 0.01,0.05 (1 % and 5 %)") from None
+    if not all(0 < value < 1 for value in values):
+        raise UsageError(f"{text!r} holds a rate that is not between 0 and 1", hint="0.01 means 1 %")
+    return values
+
+
 def pair(text: str) -> tuple[float, float]:
     """Return the two numbers of `LOW,HIGH`."""
     try:

@@ -75,6 +75,7 @@ class NaivePolicy:
     """
 
     name = "naive"
+    learns = True
     candidates = 1
 
     def __init__(self, target: float, verify_sample: float, seed: int) -> None:

@@ -1,0 +1,154 @@
+"""`recall eval`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Annotated, Any
+
+import typer
+
+from recall_cli.cli import options
+from recall_cli.cli.blocks import NONE, Block, Line, count, number, percent, rate, table
+from recall_cli.cli.options import FormatName
+from recall_cli.cli.render import Output
+from recall_cli.types import Result
+
+STREAM, POLICY, GATE = "What is replayed", "Policies", "Gate"
+
+
+def evaluate(
+    workloads: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--workload", "-w", envvar="RECALL_WORKLOAD", help="A preset, or all. Repeatable.", rich_help_panel=STREAM
+        ),
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            envvar="RECALL_CLASSES",
+            metavar="FILE",
+            help="Texts with answer classes (text, class[, namespace]).",
+            rich_help_panel=STREAM,
+        ),
+    ] = None,
+    embedder: options.Embedder = "static",
+    order: Annotated[
+        str, typer.Option(envvar="RECALL_ORDER", metavar="time|shuffled", rich_help_panel=STREAM, help="Order.")
+    ] = "time",
+    runs: Annotated[int, typer.Option(envvar="RECALL_RUNS", help="Seeds to run.", rich_help_panel=STREAM)] = 50,
+    seed: Annotated[
+        int, typer.Option(envvar="RECALL_SEED", min=0, max=2**31, help="The first seed.", rich_help_panel=STREAM)
+    ] = 1_000,
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target", envvar="RECALL_TARGET", metavar="RATE[,RATE]", help="False-hit rates.", rich_help_panel=POLICY
+        ),
+    ] = "0.01",
+    confidence: Annotated[
+        float, typer.Option(envvar="RECALL_CONFIDENCE", help="Of the promise.", rich_help_panel=POLICY)
+    ] = 0.9,
+    verify_sample: Annotated[
+        float, typer.Option(envvar="RECALL_VERIFY_SAMPLE", help="Share of hits checked.", rich_help_panel=POLICY)
+    ] = 0.05,
+    certificate: Annotated[
+        str, typer.Option(envvar="RECALL_CERTIFICATE", metavar="bayes|betting", help="Bound.", rich_help_panel=POLICY)
+    ] = "bayes",
+    max_false_hit: Annotated[
+        float | None,
+        typer.Option(envvar="RECALL_MAX_FALSE_HIT", help="Exit 3 if adaptive's is above.", rich_help_panel=GATE),
+    ] = None,
+    min_hit_rate: Annotated[
+        float | None,
+        typer.Option(envvar="RECALL_MIN_HIT_RATE", help="Exit 3 if adaptive's is below.", rich_help_panel=GATE),
+    ] = None,
+    format: options.Format = FormatName.table,
+    json: options.Json = False,
+    out: options.Out = None,
+) -> None:
+    """Replay streams with known answers through each policy: hits at a promised false-hit rate, and whether it held.
+
+    Example: recall eval --workload mixed --target 0.01,0.05 --runs 50
+    """
+    with Output(format, json, out, inputs=[classes or ""]) as output:
+        from recall_cli.measure import eval_gate
+        from recall_cli.measure.eval_policies import Settings
+
+        plans = eval_gate.plans(
+            workloads or [],
+            classes,
+            embedder=embedder,
+            runs=runs,
+            seed=seed,
+            settings=Settings(
+                targets=options.rates(target),
+                confidence=confidence,
+                verify_sample=verify_sample,
+                certificate=certificate,
+                order=order,
+            ),
+        )
+        result = eval_gate.run_all(plans, progress=output.progress)
+        output.emit(result, view)
+        eval_gate.check(result, max_false_hit=max_false_hit, min_hit_rate=min_hit_rate)
+
+
+def view(result: Result) -> Sequence[Block]:
+    """Return what people see: a table for each workload and target, and what the marks mean."""
+    allowed = result.summary["allowed_over"]
+    blocks: list[Block] = []
+    for (workload, target), group in groupby(result.rows, key=lambda row: (row["workload"], row["target"])):
+        rows = list(group)
+        blocks.append(_hits(workload, target, rows))
+        blocks.append(_promise(workload, target, rows, allowed))
+    blocks.append(Line(READING.format(allowed=percent(allowed, 0))))
+    return blocks
+
+
+READING = (
+    "Rates are of all queries but exact repeats, which are counted apart; wrong is of served semantic hits. * chose "
+    "its cutoff with the whole stream known: nobody could run it. A policy keeps its promise when at most {allowed} of "
+    "its runs end over the target; a hit rate counts only where the promise is kept."
+)
+
+
+def _name(row: dict[str, Any]) -> str:
+    name: str = row["policy"]
+    return f"{name} *" if row["hindsight"] else name
+
+
+def _hits(workload: str, target: float, rows: Sequence[dict[str, Any]]) -> Block:
+    return table(
+        f"{workload}, target {percent(target)}: {rows[0]['runs']} runs, {count(rows[0]['queries'])} queries",
+        ("policy", "hit rate", "second half", "wrong, of hits", "calls saved"),
+        [
+            (
+                _name(row),
+                rate(row["hit_rate"], row["hit_rate_interval"]),
+                percent(row["hit_rate_second_half"]),
+                rate(row["false_hit_rate"], row["false_hit_interval"], 2),
+                count(row["calls_saved_net"]),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _promise(workload: str, target: float, rows: Sequence[dict[str, Any]], allowed: float) -> Block:
+    return table(
+        f"{workload}, target {percent(target)}: was it kept? (at most {percent(allowed, 0)} of runs over)",
+        ("policy", "runs over", "wrong, of queries", "testable", "feasible", "checks"),
+        [
+            (
+                _name(row) + ("" if row["holds"] else " ✗"),
+                rate(row["runs_over_target"] / row["runs"], row["runs_over_interval"], 0),
+                percent(row["error_per_query"], 2),
+                f"{row['testable']}/{row['runs']}",
+                f"{row['feasible']}/{row['runs']}" if row["hindsight"] else NONE,
+                number(row["audits"] / row["runs"], 0),
+            )
+            for row in rows
+        ],
+    )
