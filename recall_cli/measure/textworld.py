@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Literal
 
 import numpy as np
@@ -198,20 +199,32 @@ def _text_pairs(intents: Sequence[Intent], split: Split, rng: np.random.Generato
     for intent in intents:
         for trap, dimension in intent.moves:
             by_trap[trap].append((intent, dimension))
-    traps = sorted([*by_trap, ASPECT])
-    turn = 0
-    while True:
+    traps = sorted({*by_trap, ASPECT})
+    for turn in count():
         trap = traps[turn % len(traps)]
-        turn += 1
-        for make in (
-            lambda: _same_high(_any(intents, rng), split, rng),
-            lambda: _trap(by_trap[trap], trap, split, rng, minimal=True),
-            lambda: _same_low(_any(intents, rng), split, rng),
-            lambda: _aspect(intents, split, rng) if trap == ASPECT else _trap(by_trap[trap], trap, split, rng),
-        ):
-            pair = next((p for p in (make() for _ in range(TRIES)) if p), None)
-            if pair:
-                yield pair
+        for shape in ("high", "minimal", "low", "reworded"):
+            for _ in range(TRIES):
+                pair = _of_shape(shape, trap, by_trap[trap], intents, split, rng)
+                if pair:
+                    yield pair
+                    break
+
+
+def _of_shape(
+    shape: str,
+    trap: str,
+    choices: Sequence[tuple[Intent, str]],
+    intents: Sequence[Intent],
+    split: Split,
+    rng: np.random.Generator,
+) -> Pair | None:
+    if shape == "high":
+        return _same_high(_any(intents, rng), split, rng)
+    if shape == "low":
+        return _same_low(_any(intents, rng), split, rng)
+    if shape == "reworded" and trap == ASPECT:
+        return _aspect(intents, split, rng)
+    return _trap(choices, trap, split, rng, minimal=shape == "minimal")
 
 
 def _any(intents: Sequence[Intent], rng: np.random.Generator) -> Intent:

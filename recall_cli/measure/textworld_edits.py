@@ -14,12 +14,13 @@ import numpy as np
 from recall_cli.measure.textworld_grammar import Segment
 
 BEFORE = (
-    "Hi, ", "Hello, ", "Hey, ", "Hi there, ", "Good morning, ", "Quick question: ", "Hello team, ", "Sorry to bother you, ",
-    "One more thing: ", "Just wondering, ", "Excuse me, ", "Hi again, ", "OK so ", "Hey there! ",
+    "Hi, ", "Hello, ", "Hey, ", "Hi there, ", "Good morning, ", "Quick question: ", "Hello team, ",
+    "Sorry to bother you, ", "One more thing: ", "Just wondering, ", "Excuse me, ", "Hi again, ", "OK so ",
+    "Hey there! ",
 )  # fmt: skip
 AFTER = (
-    " Thanks!", " Thank you.", " Thanks in advance.", " Many thanks.", " Cheers!", " Please advise.", " Any help is welcome.",
-    " I'd appreciate a quick answer.", " Thx", " Please help.",
+    " Thanks!", " Thank you.", " Thanks in advance.", " Many thanks.", " Cheers!", " Please advise.",
+    " Any help is welcome.", " I'd appreciate a quick answer.", " Thx", " Please help.",
 )  # fmt: skip
 CONTRACTIONS = (
     ("do not", "don't"), ("does not", "doesn't"), ("did not", "didn't"), ("is not", "isn't"), ("can not", "can't"),

@@ -18,7 +18,9 @@ from dataclasses import dataclass
 
 SPECIAL = re.compile(r"[\[\]<>{}|]|<\w+:")
 ARTICLE = re.compile(r"(?<!\w)([Aa])n? $")
-VOWEL = re.compile(r"(?!e[uw]|us\b|uk\b|uni|use|one\b)[aeiou]|8|1[18]\b|(?-i:[FHLMNRSX](?=[A-Z]{2}|-?\d))", re.IGNORECASE)
+VOWEL = re.compile(
+    r"(?!e[uw]|us\b|uk\b|uni|use|one\b)[aeiou]|8|1[18]\b|(?-i:[FHLMNRSX](?=[A-Z]{2}|-?\d))", re.IGNORECASE
+)
 """What is said with a vowel first, letter names among it: an hour is not, an MRI is."""
 FLIP_START = re.compile(r"<(\w+):")
 SLOT = re.compile(r"\{(\w+)\}")

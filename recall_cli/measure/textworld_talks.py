@@ -59,9 +59,7 @@ def talk_pairs(intents: Sequence[Intent], split: str, rng: np.random.Generator, 
                 break
 
 
-def _pair(
-    category: str, able: Sequence[Intent], split: str, rng: np.random.Generator, word: Word
-) -> Pair | None:
+def _pair(category: str, able: Sequence[Intent], split: str, rng: np.random.Generator, word: Word) -> Pair | None:
     talks = load_talks()
     intent = able[int(rng.integers(len(able)))]
     assert intent.talk is not None
