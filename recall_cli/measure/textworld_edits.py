@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from recall_cli.measure.textworld_grammar import Segment
+from recall_cli.measure.textworld_grammar import OWN, Segment
 
 BEFORE = (
     "Hi, ", "Hello, ", "Hey, ", "Hi there, ", "Good morning, ", "Quick question: ", "Hello team, ",
@@ -30,9 +30,6 @@ CONTRACTIONS = (
     ("please", "pls"), ("thanks", "thx"), ("you", "u"), ("information", "info"), ("because", "bc"), ("without", "w/o"),
 )  # fmt: skip
 """Both ways round: the long form may become the short one and the short one the long."""
-OWN = re.compile(r"I('|\b)")
-"""A first word that keeps its capital behind a greeting."""
-
 Edit = Callable[[list[Segment], np.random.Generator], list[Segment]]
 
 
