@@ -108,7 +108,8 @@ def stream(
     pool = _pool(intents, classes, rng)
     weights = 1 / np.arange(1, len(pool) + 1) ** zipf
     heights = np.cumsum(weights / weights.sum())
-    seen_texts: dict[str, str] = {}
+    owner: dict[str, str] = {}
+    texts: set[str] = set()
     seen: set[str] = set()
     near: set[str] = set()
     items: list[TextItem] = []
@@ -118,13 +119,14 @@ def stream(
         else:
             asked = pool[min(int(np.searchsorted(heights, rng.random())), len(pool) - 1)]
         text = word(asked, rng, split)
-        if seen_texts.setdefault(text.casefold(), asked.label) != asked.label:
+        if owner.setdefault(text.casefold(), asked.label) != asked.label:
             continue  # two classes in one text would make the truth depend on chance
         keys = set(near_keys(asked))
         if asked.label in seen:
-            kind = Kind.REPEAT if any(text == item.text for item in items) else Kind.PARAPHRASE
+            kind = Kind.REPEAT if text in texts else Kind.PARAPHRASE
         else:
             kind = Kind.LOOKALIKE if keys & near else Kind.NEW
+        texts.add(text)
         seen.add(asked.label)
         near |= keys
         items.append(TextItem(text, asked.label, asked.intent.domain, kind))
@@ -273,6 +275,10 @@ def _aspect(intents: Sequence[Intent], split: Split, rng: np.random.Generator) -
 
 def _two_templates(intent: Intent, split: Split, rng: np.random.Generator) -> tuple[Template, Template]:
     templates = intent.templates(split)
+    sentences = [template for template in templates if not template.keywords]
+    # A split of few templates would otherwise show keyword queries in most pairs.
+    if len(sentences) > 1 and rng.random() < 0.5:
+        templates = tuple(sentences)
     one, two = rng.choice(len(templates), 2, replace=False)
     return templates[one], templates[two]
 

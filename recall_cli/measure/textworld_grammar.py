@@ -17,6 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 SPECIAL = re.compile(r"[\[\]<>{}|]|<\w+:")
+ARTICLE = re.compile(r"(?<!\w)([Aa])n? $")
+VOWEL = re.compile(r"(?!e[uw]|us\b|uk\b|uni|use|one\b)[aeiou]|8|1[18]\b|(?-i:[FHLMNRSX](?=[A-Z]{2}|-?\d))", re.IGNORECASE)
+"""What is said with a vowel first, letter names among it: an hour is not, an MRI is."""
 FLIP_START = re.compile(r"<(\w+):")
 SLOT = re.compile(r"\{(\w+)\}")
 
@@ -166,7 +169,17 @@ def render(
         if place:
             out.append((" ", False))
         _render(sentence, spelled, flips, draws, out, deciding=False)
-    return out
+    return [_with_article(out, number) for number in range(len(out))]
+
+
+def _with_article(segments: Sequence[Segment], number: int) -> Segment:
+    """Return a segment with its final article fitted to the value that follows."""
+    text, deciding = segments[number]
+    article = ARTICLE.search(text)
+    if article is None or number + 1 == len(segments) or not segments[number + 1][1]:
+        return text, deciding
+    fitted = article.group(1) + ("n " if VOWEL.match(segments[number + 1][0]) else " ")
+    return text[: article.start()] + fitted, deciding
 
 
 def _render(
