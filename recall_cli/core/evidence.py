@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from recall_cli.core.opposites import NEGATORS, OPPOSITES, bare
+from recall_cli.core.opposites import BARE, NEGATORS, OPPOSITES
 from recall_cli.core.synonyms import MEMBERS
 from recall_cli.core.text_facts import CONTENT, EMPTY, Facts, facts, is_anaphoric
 from recall_cli.core.words import WEIGHTS, ranks
@@ -88,7 +88,7 @@ def compare(query: Facts, candidate: Facts, found: Evidence) -> None:
         return
     weights = WEIGHTS
     ours, others = words - theirs, theirs - words
-    if query.has_poles or candidate.has_poles or query.negated != candidate.negated:
+    if query.poles or candidate.poles or query.negated != candidate.negated:
         found.negation = _negation(query, candidate, ours, others)
     lost = gained = heaviest = 0.0
     for token in ours:
@@ -149,20 +149,17 @@ def _negation(query: Facts, candidate: Facts, ours: frozenset[str], others: froz
     "isn't enabled" and "is disabled" say the same: two turns are none.
     """
     turned = query.negated != candidate.negated
-    for token in ours:
-        opposite = OPPOSITES.get(token)
-        # A negator has done its work above: "never" against "always" is one turn, not two.
-        if token in NEGATORS:
-            continue
-        if opposite is not None and not opposite.isdisjoint(others - NEGATORS):
-            turned = not turned
-            continue
-        stem = bare(token)
-        if stem is not None and stem in others:
-            turned = not turned
-    for token in others:
-        stem = bare(token)
-        if stem is not None and stem in ours and token not in OPPOSITES.get(stem, EMPTY):
+    for token in query.poles:
+        if token in ours:
+            opposite = OPPOSITES.get(token)
+            # A negator has done its work above: "never" against "always" is one turn, not two.
+            if opposite is not None and token not in NEGATORS and not opposite.isdisjoint(others - NEGATORS):
+                turned = not turned
+            elif BARE[token] in others:
+                turned = not turned
+    for token in candidate.poles:
+        bare = BARE[token]
+        if bare in ours and token in others and token not in OPPOSITES.get(bare, EMPTY):
             turned = not turned
     return 1.0 if turned else 0.0
 

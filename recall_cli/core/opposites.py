@@ -158,6 +158,9 @@ summer | winter | spring | autumn
 breakfast | lunch | dinner
 """
 
+KEPT = 1 << 16
+"""Words remembered before the memory starts afresh."""
+
 PREFIXES = ("un", "dis", "de", "in", "im", "ir", "il", "non", "mis")
 """What makes the opposite of a word that also stands alone: lock and unlock, active and inactive."""
 
@@ -177,9 +180,19 @@ OPPOSITES = _opposites()
 """Word to the words that contradict it; symmetric."""
 
 
-def bare(word: str) -> str | None:
-    """Return the word without a prefix that turns it round, None when it has none."""
-    for prefix in PREFIXES:
-        if word.startswith(prefix) and len(word) >= len(prefix) + 4:
-            return word[len(prefix) :]
-    return None
+class _Bare(dict[str, str]):
+    """Word to what is left without a prefix that turns it round, "" when there is none; filled on demand."""
+
+    def __missing__(self, word: str) -> str:
+        left = ""
+        for prefix in PREFIXES:
+            if word.startswith(prefix) and len(word) >= len(prefix) + 4:
+                left = word[len(prefix) :]
+                break
+        if len(self) >= KEPT:
+            self.clear()
+        self[word] = left
+        return left
+
+
+BARE = _Bare()

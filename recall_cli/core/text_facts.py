@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recall_cli.core.numbers import quantities
+from recall_cli.core.opposites import BARE, OPPOSITES
 from recall_cli.core.synonyms import FILLERS, listed
 from recall_cli.core.words import (
     CAPITAL,
@@ -22,6 +23,7 @@ from recall_cli.core.words import (
     WEIGHTS,
     Word,
     memory,
+    ranks,
     read,
 )
 
@@ -76,8 +78,8 @@ class Facts:
     """Numbers that may match but need not: see `core.numbers`."""
     units: frozenset[str] = EMPTY
     negated: bool = False
-    has_poles: bool = False
-    """Whether a word with a known opposite, or a prefix that turns round, is among the words."""
+    poles: tuple[str, ...] = ()
+    """The words with a known opposite, or with a prefix that turns them round."""
     roles: dict[str, str] | None = None
     """Content word to the direction ("from", "to", "than", ...) it stands behind, "" before the first."""
     order: tuple[str, ...] = ()
@@ -118,7 +120,9 @@ def _details(made: Facts, text: str, pieces: list[str], found: list[Word], token
         made.numbers, made.soft, made.units = quantities(text)
     if kinds & NEGATION:
         made.negated = True
-    made.has_poles = bool(kinds & POLE)
+    if kinds & POLE:
+        vocabulary = ranks()
+        made.poles = tuple([t for t in made.words if t in OPPOSITES or BARE[t] in vocabulary])
     if kinds & ROLE:
         made.roles = _roles(tokens)
 
@@ -161,8 +165,8 @@ def is_anaphoric(text: str) -> bool:
     if len(pieces) < 2 and (text.isascii() or len(text.strip()) < 4):
         return True
     tokens = [token for piece in pieces for token in read(piece).tokens]
-    numbers = sum([any(c.isdigit() for c in piece) for piece in pieces])
-    if numbers > 1 or any(piece[0].isalpha() and any(c.isdigit() for c in piece) for piece in pieces):
+    odd = [piece for piece in pieces if read(piece).kinds & NUMBER and any(c.isdigit() for c in piece)]
+    if len(odd) > 1 or any(piece[0].isalpha() for piece in odd):
         return False  # an exercise or a code: it says what it is about
     content = [token for token in tokens if token not in _GENERIC and (len(token) > 1 or not token.isascii())]
     if not content:

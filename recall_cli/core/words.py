@@ -17,7 +17,7 @@ import unicodedata
 from functools import cache
 from typing import NamedTuple
 
-from recall_cli.core.opposites import NEGATORS, OPPOSITES, bare
+from recall_cli.core.opposites import BARE, NEGATORS, OPPOSITES
 from recall_cli.core.synonyms import FILLERS, HEADS, listed
 
 HALF = 900.0
@@ -178,7 +178,7 @@ def _read(written: str) -> Word:
     for token in tokens:
         if token in NEGATORS:
             kinds |= NEGATION
-        if token in OPPOSITES or bare(token) is not None:
+        if token in OPPOSITES or BARE[token] in ranks():
             kinds |= POLE
         if token in DIRECTIONS:
             kinds |= ROLE
