@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from recall_cli import __version__
-from recall_cli.cli import ann, bench, cache, eval, model, savings
+from recall_cli.cli import ann, bench, cache, eval, explain, model, savings
 from recall_cli.cli.render import note
 from recall_cli.cli.settings import load_settings
 from recall_cli.errors import RecallError
@@ -30,6 +30,7 @@ app = typer.Typer(
 app.command("bench")(bench.bench)
 app.command("ann-bench")(ann.ann_bench)
 app.command("eval")(eval.evaluate)
+app.command("explain")(explain.explain)
 app.command("savings")(savings.savings)
 app.add_typer(cache.app, name="cache")
 app.add_typer(model.app, name="model")

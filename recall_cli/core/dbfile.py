@@ -37,6 +37,15 @@ CREATE TABLE bodies (id INTEGER PRIMARY KEY, text BLOB NOT NULL, model TEXT NOT 
 """
 
 
+def is_database(path: Path) -> bool:
+    """Return whether a file is a SQLite database, by its first bytes."""
+    try:
+        with path.open("rb") as file:
+            return file.read(16) == b"SQLite format 3\0"
+    except OSError:
+        return False
+
+
 def connect(path: Path) -> sqlite3.Connection:
     """Return a connection with recall's settings. Raises StoreError when the file cannot be opened."""
     try:

@@ -112,6 +112,23 @@ def parse_body(provider: str, body: Json, *, tenant: str = "") -> Request | Bypa
     )
 
 
+def differing_fields(one: Json, other: Json) -> list[str]:
+    """Return the fields in which two bodies' partitions differ: why an answer to one can never serve the other.
+
+    The last user text is no wall and is left out. Raises TypeError when a body has no canonical form.
+    """
+    walls = []
+    for body in (one, other):
+        canonical = _canonical(body)
+        canonical["earlier messages"] = canonical["messages"][:-1]
+        found = _last_user_text(canonical["messages"][-1].get("content"))
+        canonical["beside the last text"] = None if isinstance(found, Bypass) else found[1]
+        del canonical["messages"]
+        walls.append(canonical)
+    a, b = walls
+    return [name for name in sorted(a.keys() | b.keys()) if a.get(name) != b.get(name)]
+
+
 def _digest(data: bytes) -> bytes:
     return blake3(data).digest(length=DIGEST_BYTES)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from recall_cli.errors import GateFailed, UsageError
+from recall_cli.core.embed import make_embedder
+from recall_cli.errors import GateFailed
 from recall_cli.measure import evaluate, worlds
 from recall_cli.measure.eval_policies import ADAPTIVE, Settings, Source
+from recall_cli.measure.pairs import load_classes
 from recall_cli.measure.result import new_result
 from recall_cli.types import Progress, Result
 
@@ -28,14 +30,15 @@ def plans(
 
 def classes_source(path: str, embedder: str) -> Source:
     """Return the stream source of a file of texts with answer classes."""
-    from recall_cli.core.embed import make_embedder
-    from recall_cli.measure.pairs import read_classes
-
-    read = read_classes(path)
-    if len(set(read.classes)) < 2:
-        raise UsageError(f"{path} holds one class only", hint="right and wrong answers need two classes or more")
-    vectors = make_embedder(embedder).embed_many(read.texts)
-    return worlds.Classes(path, read.texts, read.classes, read.namespaces, vectors)
+    items = load_classes(path).items
+    texts = [item.text for item in items]
+    return worlds.Classes(
+        name=path,
+        texts=tuple(texts),
+        classes=tuple(item.answer_class for item in items),
+        namespaces=tuple(item.namespace for item in items),
+        vectors=make_embedder(embedder).embed_many(texts),
+    )
 
 
 def run_all(evaluations: Sequence[evaluate.Plan], *, progress: Progress | None = None) -> Result:

@@ -1,0 +1,66 @@
+"""`recall explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from recall_cli.cli import options
+from recall_cli.cli.blocks import Block, Line, table
+from recall_cli.cli.options import FormatName
+from recall_cli.cli.render import Output
+from recall_cli.types import Result
+
+CHECKS = ("margin", "overlap", "length_ratio", "numbers", "negation", "roles", "names", "detail")
+
+
+def explain(
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="A prompt, or a request body as JSON.")],
+    against: Annotated[
+        str, typer.Option(metavar="STORE|LOG|FILE", help="A store, a request log or a file of prompts; - is stdin.")
+    ],
+    tau: options.Tau = 0.8,
+    veto: Annotated[
+        str, typer.Option(envvar="RECALL_VETO", metavar="CHECK[,CHECK]", help="Checks that forbid a hit alone.")
+    ] = "",
+    k: Annotated[int, typer.Option("-k", help="Candidates to show.")] = 5,
+    no_text: Annotated[bool, typer.Option("--no-text", help="Show no stored prompt.")] = False,
+    embedder: options.Embedder = "static",
+    format: options.Format = FormatName.table,
+    json: options.Json = False,
+    out: options.Out = None,
+) -> None:
+    """Show why a prompt would, or would not, be answered from what is stored: candidates, evidence, gates.
+
+    Example: recall explain "How do I reset my password?" --against answers.db --veto numbers,negation
+    """
+    with Output(format, json, out, inputs=[against]) as output:
+        from recall_cli.measure import explain as measure
+
+        checks = tuple(filter(None, veto.split(",")))
+        plan = measure.Plan(prompt, against, embedder=embedder, tau=tau, veto=checks, k=k, show_text=not no_text)
+        output.emit(measure.run(plan), view)
+
+
+def view(result: Result) -> Sequence[Block]:
+    """Return what people see: the outcome, the candidates with their evidence, and what each is refused for."""
+    summary, rows = result.summary, result.rows
+    because = "nothing speaks against the nearest one" if not summary["gate"] else summary["gate"]
+    blocks: list[Block] = [
+        Line(f"{summary['outcome']}: {because}. {summary['partition_entries']:,} entries share its partition."),
+        table(
+            "Candidates, nearest first",
+            ("", "where", "similarity", *CHECKS),
+            [
+                (str(row["rank"]), row["where"], f"{row['similarity']:.4f}", *(f"{row[name]:.2f}" for name in CHECKS))
+                for row in rows
+            ],
+            left=2,
+        ),
+    ]
+    for row in rows:
+        blocks.append(Line(f"{row['rank']}. {row.get('text', row['where'])}"))
+        blocks.append(Line(f"   {row['gate'] or 'serves'}"))
+    return blocks

@@ -1,0 +1,162 @@
+"""`recall explain`: why a prompt would, or would not, be answered from what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from recall_cli.core.dbfile import is_database
+from recall_cli.core.embed import make_embedder
+from recall_cli.core.evidence import check_vetoes, evidence, vetoes
+from recall_cli.core.policy import StaticPolicy, cosine
+from recall_cli.core.request import differing_fields, parse_body, text_request
+from recall_cli.core.sqlite import SqliteStore
+from recall_cli.core.text_facts import facts, is_anaphoric
+from recall_cli.errors import InputError, UsageError
+from recall_cli.logs.pairs import REQUEST, Tally, read_log
+from recall_cli.measure.prompts import from_prompts, read_file, standard_input
+from recall_cli.measure.result import new_result
+from recall_cli.types import Bypass, Embedder, Json, Request, Result
+
+PEEK = 1 << 16
+"""Bytes at the start of a file that show whether it is a request log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to explain, against what."""
+
+    prompt: str
+    """A prompt, or a whole request body as JSON."""
+    against: str
+    """A store, a request log, or a file of prompts."""
+    embedder: str = "static"
+    tau: float = 0.8
+    veto: tuple[str, ...] = ()
+    k: int = 5
+    show_text: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One thing that could answer: its request, and the body when the source has one."""
+
+    where: str
+    request: Request
+    body: Json | None = None
+
+
+def run(plan: Plan) -> Result:
+    """Return one row a candidate, nearest first: its evidence, and which gate would say no. Raises InputError."""
+    policy = StaticPolicy(plan.tau)
+    veto = check_vetoes(plan.veto)
+    if plan.k < 1:
+        raise UsageError("-k must be at least 1", hint="5 candidates are the default")
+    embedder = make_embedder(plan.embedder)
+    asked, body = _asked(plan.prompt)
+    stored = list(_stored(plan.against, embedder))
+    if not stored:
+        raise InputError(f"{plan.against} holds nothing to compare with", hint="name a store, a log or a prompts file")
+    vectors = embedder.embed_many([s.request.text for s in stored])
+    similarities = vectors @ embedder.embed(asked.text)
+    order = np.argsort(-similarities, kind="stable")[: plan.k].tolist()
+    near = [(cosine(float(similarities[at])), at) for at in order]
+
+    result = new_result("explain", asdict(plan) | {"against_entries": len(stored)})
+    query = facts(asked.text)
+    for rank, (similarity, at) in enumerate(near):
+        others = near[:rank] + near[rank + 1 :]
+        found = evidence(query, facts(stored[at].request.text), similarity, others, group=at)
+        gate = _gate(asked, stored[at], body, policy, found, veto)
+        shown = {name: value for name, value in asdict(found).items() if name not in ("ticket", "history")}
+        row: dict[str, Any] = {"rank": rank + 1, "where": stored[at].where, **shown, "gate": gate, "serves": not gate}
+        if plan.show_text:
+            row["text"] = stored[at].request.text
+        result.rows.append(row)
+    first = result.rows[0]
+    result.summary = {
+        "outcome": _outcome(asked, stored, first),
+        "cutoff": plan.tau,
+        "gate": first["gate"],
+        "partition_entries": sum(s.request.partition == asked.partition for s in stored),
+    }
+    return result
+
+
+def _outcome(asked: Request, stored: Sequence[Stored], first: dict[str, Any]) -> str:
+    if any(s.request.identity == asked.identity for s in stored):
+        return "EXACT"
+    return "SEMANTIC" if first["serves"] else "MISS"
+
+
+def _gate(
+    asked: Request, candidate: Stored, body: Json | None, policy: StaticPolicy, found: Any, veto: frozenset[str]
+) -> str:
+    """Return the first thing that forbids serving the candidate, "" when nothing does."""
+    if asked.exact_only:
+        return "exact_only: this request may be answered by an equal one alone"
+    if is_anaphoric(asked.text):
+        return "anaphoric: what it means hangs on what was said before"
+    if candidate.request.partition != asked.partition:
+        if body is None or candidate.body is None:
+            return "partition: it belongs to another model, system prompt, conversation or tenant"
+        return "partition: differs in " + ", ".join(differing_fields(body, candidate.body))
+    verdict = policy.decide(asked.namespace, found)
+    if not verdict.serve:
+        return f"cutoff: similarity {found.similarity:.4f} is under {verdict.cutoff:g}"
+    refused = vetoes(found, veto)
+    return f"veto: {refused}" if refused else ""
+
+
+def _asked(prompt: str) -> tuple[Request, Json | None]:
+    body = _body(prompt)
+    if body is None:
+        return text_request(prompt), None
+    parsed = parse_body(_provider(body), body)
+    if isinstance(parsed, Bypass):
+        raise UsageError(
+            f"this request is never answered from a cache: {parsed.reason}", hint="explain a request that may be"
+        )
+    return parsed, body
+
+
+def _body(text: str) -> Json | None:
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        body = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return body if isinstance(body, dict) and "messages" in body else None
+
+
+def _provider(body: Json) -> str:
+    # Anthropic requires max_tokens and keeps the system prompt apart; OpenAI does neither.
+    return "anthropic" if "system" in body or str(body.get("model", "")).startswith("claude") else "openai"
+
+
+def _stored(against: str, embedder: Embedder) -> Iterator[Stored]:
+    if against != "-" and is_database(Path(against)):
+        store = SqliteStore(against, embedder=embedder)
+        try:
+            for entry in store.entries():
+                text = store.text(entry.id) or ""
+                request = Request(text, entry.identity, entry.partition, entry.namespace)
+                yield Stored(f"entry {entry.id}", request)
+        finally:
+            store.close()
+        return
+    raw = b"" if against == "-" else read_file(Path(against))
+    if raw.lstrip().startswith(b"{") and any(f'"{name}"'.encode() in raw[:PEEK] for name in REQUEST):
+        for record in read_log(against, Tally()):
+            request_or_not = parse_body(record.provider, record.request, tenant=record.tenant)
+            if isinstance(request_or_not, Request):
+                yield Stored(record.source, request_or_not, record.request)
+        return
+    for number, query in enumerate(from_prompts(against, standard_input()).queries, start=1):
+        yield Stored(f"prompt {number}", text_request(query.text))

@@ -1,0 +1,71 @@
+"""`recall eval` as people and CI use it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from recall_cli.cli.app import main
+
+QUICK = ["eval", "--workload", "sparse", "--runs", "2"]
+
+
+def test_table_and_document(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "eval.json"
+    assert main([*QUICK, "--target", "0.02,0.05", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "sparse, target 2.0 %" in printed
+    assert "static@best *" in printed
+    document = json.loads(out.read_bytes())
+    columns = {
+        *("workload", "policy", "target", "hit_rate", "hit_rate_second_half", "false_hit_rate", "false_hit_interval"),
+        *("error_per_query", "hits", "queries", "runs", "runs_over_target", "testable", "feasible", "audits"),
+        "calls_saved_net",
+    }
+    assert all(columns <= row.keys() for row in document["rows"])
+    assert {(row["policy"], row["target"]) for row in document["rows"]} >= {("adaptive", 0.02), ("static@0.8", 0.05)}
+
+
+def test_your_own_classes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "classes.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "class"])
+        for thing in ("oven", "car", "sofa", "roof"):
+            for form in ("how do I clean the {}", "how can I clean my {}", "cleaning the {}", "best way to clean a {}"):
+                writer.writerow([form.format(thing), thing])
+    assert main(["eval", "--classes", str(path), "--runs", "2", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {row["workload"] for row in document["rows"]} == {str(path)}
+    assert next(row for row in document["rows"] if row["policy"] == "static@0.8")["hits"] > 0
+
+
+def test_the_gate(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUICK, "--min-hit-rate", "0.999"]) == 3
+    printed = capsys.readouterr()
+    assert "adaptive" in printed.out  # the table comes first
+    assert "hit rate" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--workload", "mixt"], 2),
+        (["--target", "0"], 2),
+        (["--target", "1 %"], 2),
+        (["--confidence", "1.5"], 2),
+        (["--runs", "0"], 2),
+        (["--order", "random"], 2),
+        (["--certificate", "none"], 2),
+        (["--classes", "nowhere.csv"], 4),
+    ],
+)
+def test_mistakes(arguments: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "--runs", "1", *arguments]) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert len(printed.err.strip().splitlines()) >= 2
+    assert "did not expect" not in printed.err

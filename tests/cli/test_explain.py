@@ -1,0 +1,97 @@
+"""`recall explain`: the gates, one by one, on real files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recall_cli.cli.app import main
+from recall_cli.core.cache import Cache
+from recall_cli.core.embed import make_embedder
+from recall_cli.core.policy import StaticPolicy
+from recall_cli.core.request import text_request
+from recall_cli.core.sqlite import SqliteStore
+from recall_cli.types import Completion
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.txt").write_text("How do I cancel order 41?\nWhat time does the pharmacy open?\n")
+    return tmp_path
+
+
+def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["explain", *arguments, "--json"]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_hit_miss_and_exact(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for prompt, outcome, gate in [
+        ("How do I cancel order 41?", "EXACT", ""),
+        ("how do i cancel order 41", "SEMANTIC", ""),
+        ("Which river flows through Vienna?", "MISS", "cutoff"),
+    ]:
+        document = explained(capsys, prompt, "--against", "p.txt")
+        assert document["summary"]["outcome"] == outcome
+        assert document["summary"]["gate"].partition(":")[0] == gate
+    assert document["rows"][0]["rank"] == 1
+    assert document["rows"][0]["similarity"] >= document["rows"][1]["similarity"]
+
+
+def test_a_veto_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = explained(capsys, "How do I cancel order 42?", "--against", "p.txt", "--veto", "numbers")
+    assert document["rows"][0]["gate"] == "veto: numbers"
+    assert document["rows"][0]["numbers"] == 1
+
+
+def test_an_anaphora_never_matches(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "a.txt").write_text("And how do I fix it?\n")
+    document = explained(capsys, "and how do I fix it", "--against", "a.txt")
+    assert document["rows"][0]["gate"].startswith("anaphoric")
+
+
+def test_a_store_is_read_and_left_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    static = make_embedder("static")
+    cache = Cache(embedder=static, policy=StaticPolicy(), store=SqliteStore("s.db", embedder=static))
+    cache.put(text_request("How do I reset my password?"), Completion(b"a"))
+    cache.close()
+    document = explained(capsys, "how do i reset my password", "--against", "s.db")
+    assert document["summary"] == {"outcome": "SEMANTIC", "cutoff": 0.8, "gate": "", "partition_entries": 1}
+    assert main(["explain", "x", "--against", "s.db", "-e", "hash-v1"]) == 4
+
+
+def test_the_fields_that_wall_off_a_logged_request_are_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    body = {"model": "m", "temperature": 0, "messages": [{"role": "user", "content": "How do I reset my password?"}]}
+    other = {**body, "model": "n", "messages": [{"role": "system", "content": "Be brief."}, *body["messages"]]}  # type: ignore[misc]
+    (here / "log.jsonl").write_text(json.dumps({"request": other, "response": {}}) + "\n")
+    document = explained(capsys, json.dumps(body), "--against", "log.jsonl")
+    assert document["rows"][0]["gate"] == "partition: differs in earlier messages, model"
+    assert document["summary"]["partition_entries"] == 0
+
+
+def test_no_text_shows_no_prompt(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "how do I cancel order 41", "--against", "p.txt", "--no-text"]) == 0
+    assert "pharmacy" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["a question", "--against", "nowhere.txt"], 4),
+        (["a question", "--against", "p.txt", "--veto", "colours"], 2),
+        (["a question", "--against", "p.txt", "--tau", "3"], 2),
+        (["a question", "--against", "p.txt", "-k", "0"], 2),
+        (['{"messages": [], "model": "m"}', "--against", "p.txt"], 2),
+        (["a question"], 2),
+    ],
+)
+def test_mistakes(arguments: list[str], code: int, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", *arguments]) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "did not expect" not in printed.err
