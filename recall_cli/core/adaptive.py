@@ -26,8 +26,10 @@ from recall_cli.types import Evidence, Verdict
 MAX_TARGET = 0.3
 """The alarm tests the target against three times it, which must stay below 1."""
 ALARM_FACTOR = 3.0
-WATCHFUL = 5.0
-"""How many times as many hits are audited once a namespace's alarm is half full."""
+WATCHFUL, WATCH_FROM = 5.0, 0.5
+"""How many times as many hits are audited once a namespace's alarm is this full."""
+RETREAT = 1.0
+"""By how much a namespace raises its logits when its alarm goes off."""
 LEARN_LEAST, LEARN_MOST, LEARN_SHARE = 60, 300, 0.6
 """Labels between two refits: at least, at most, and as a share of all labels so far."""
 FORGIVE = 0.5
@@ -130,7 +132,7 @@ class AdaptivePolicy:
             space.decisions += 1
             if serve:
                 propensity = self.verify_sample
-                if space.alarm > 0.5 * self._goal:
+                if space.alarm > WATCH_FROM * self._goal:
                     propensity = min(1.0, WATCHFUL * propensity)
                 audit = chance < propensity
                 space.hits += 1
@@ -327,7 +329,7 @@ class AdaptivePolicy:
         space.wrong += wrong
         space.alarm = max(0.0, space.alarm + (self._up if wrong else self._down))
         if space.alarm > self._goal:
-            space.retreat += 1.0
+            space.retreat += RETREAT
             space.alarm = 0.0
             self._certificate.alarm()
 

@@ -29,7 +29,7 @@ MAX_LOGIT = 30.0
 ITERATIONS = 12
 ENOUGH = 1e-3
 """Newton stops when no weight moved by more: a logit changes by less than a bin is wide."""
-HALVINGS = 4
+HALVINGS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +117,11 @@ def fit(
         through = cross @ inverse
         schur = hessian - np.einsum("nik,njk->ij", through, cross)
         push = gradient - np.einsum("nik,nk->i", through, own_gradient)
-        # A weight at the end of its sign that is pushed further out stays there and is left out.
-        free = ~((SIGNS != 0) & (np.abs(w) < 1e-12) & (push * SIGNS > 0))
-        step = np.zeros_like(w)
-        step[free] = np.linalg.solve(schur[np.ix_(free, free)], push[free])
+        step = _step(schur, push, w)
         own_step = np.einsum("nij,nj->ni", inverse, own_gradient - np.einsum("nik,i->nk", cross, step))
         size = 1.0
         for _ in range(HALVINGS):
-            new_w, new_dev = _project(w - size * step, dev - size * own_step)
+            new_w, new_dev = _signed(w - size * step), dev - size * own_step
             new_loss = _loss(full, wrong, rows, new_w, new_dev, ridge, centre)
             if new_loss <= loss:
                 break
@@ -137,8 +134,29 @@ def fit(
             break
     # Namespaces without a label in the window fall back to the shared weights.
     deviations = np.zeros_like(deviations)
-    deviations[present] = dev
+    deviations[present, 0] = dev[:, 0]
+    # In no namespace may the closer of two candidates be the more doubtful one.
+    deviations[present, 1] = np.minimum(dev[:, 1], -w[1])
     return w, deviations
+
+
+def _step(hessian: Floats, gradient: Floats, w: Floats) -> Floats:
+    """Return the Newton step of the shared weights that keeps their signs.
+
+    Weights that the step would take across zero go to zero exactly, and the others are solved anew with
+    that move given: cutting the step off afterwards would leave the others where nothing holds them.
+    """
+    step, fixed = np.zeros_like(w), np.zeros(len(w), dtype=bool)
+    while True:
+        free = ~fixed
+        step[fixed] = w[fixed]
+        step[free] = np.linalg.solve(
+            hessian[np.ix_(free, free)], gradient[free] - hessian[np.ix_(free, fixed)] @ step[fixed]
+        )
+        crossing = free & ((w - step) * SIGNS < -1e-12)
+        if not crossing.any():
+            return step
+        fixed |= crossing
 
 
 def _z(full: Floats, rows: Ints, w: Floats, dev: Floats) -> Floats:
@@ -152,8 +170,6 @@ def _loss(full: Floats, wrong: Floats, rows: Ints, w: Floats, dev: Floats, ridge
     return float(fit + (ridge * (w - centre) ** 2).sum() / 2 + SPACE_PENALTY * (dev**2).sum() / 2)
 
 
-def _project(w: Floats, dev: Floats) -> tuple[Floats, Floats]:
-    """Return the nearest weights with the signs that sense demands, in every namespace."""
-    w = np.where(w * SIGNS < 0, 0.0, w)
-    dev[:, 1] = np.minimum(dev[:, 1], -w[1])
-    return w, dev
+def _signed(w: Floats) -> Floats:
+    """Return the weights with what rounding left on the wrong side of zero taken away."""
+    return np.where(w * SIGNS < 0, 0.0, w)
