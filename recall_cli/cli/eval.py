@@ -33,6 +33,16 @@ def evaluate(
             rich_help_panel=STREAM,
         ),
     ] = None,
+    pairs: Annotated[
+        str | None,
+        typer.Option(
+            envvar="RECALL_PAIRS",
+            metavar="FILE",
+            help="Labelled pairs (a, b, same) instead: what tells paraphrases from look-alikes.",
+            rich_help_panel=STREAM,
+        ),
+    ] = None,
+    tau: options.Tau = 0.8,
     embedder: options.Embedder = "static",
     order: Annotated[
         str, typer.Option(envvar="RECALL_ORDER", metavar="time|shuffled", rich_help_panel=STREAM, help="Order.")
@@ -72,7 +82,12 @@ def evaluate(
 
     Example: recall eval --workload mixed --target 0.01,0.05 --runs 50
     """
-    with Output(format, json, out, inputs=[classes or ""]) as output:
+    with Output(format, json, out, inputs=[classes or "", pairs or ""]) as output:
+        if pairs:
+            from recall_cli.measure import pairs_report
+
+            output.emit(pairs_report.run(pairs, embedder=embedder, tau=tau, seed=seed), pairs_view)
+            return
         from recall_cli.measure import eval_gate
         from recall_cli.measure.eval_policies import Settings
 
@@ -152,3 +167,60 @@ def _promise(workload: str, target: float, rows: Sequence[dict[str, Any]], allow
             for row in rows
         ],
     )
+
+
+def pairs_view(result: Result) -> Sequence[Block]:
+    """Return what people see of a pairs file: the scorings side by side, then what a cutoff serves, by category."""
+    summary = result.summary
+    shares = list(next(iter(summary["hit_rate_at_false_hit"].values())))
+    scorings = [
+        (
+            name.replace("_", "-"),
+            _bare(summary["auc"][name], summary["auc_interval"][name], 3),
+            *(
+                rate(
+                    summary["hit_rate_at_false_hit"][name][share],
+                    summary["hit_rate_at_false_hit_interval"][name][share],
+                )
+                for share in shares
+            ),
+        )
+        for name in summary["auc"]
+    ]
+    caught = [
+        (
+            "should hit" if row["same"] else "trap",
+            row["name"],
+            f"{row['served']}/{row['n']}",
+            rate(row["rate"], row["rate_interval"]),
+        )
+        for row in result.rows
+    ]
+    return [
+        table(
+            f"{summary['should_hit']:,} pairs that should hit, {summary['traps']:,} traps: hit rate while at most this "
+            "share of traps is served",
+            ("scoring", "AUC", *(f"at {percent(float(share))}" for share in shares)),
+            scorings,
+        ),
+        table(
+            f"Served by similarity alone at tau {result.params['tau']:g}",
+            ("", "category", "served", "rate"),
+            caught,
+            left=2,
+        ),
+        Line(PAIRS_READING.format(other=summary["other_context"])),
+    ]
+
+
+PAIRS_READING = (
+    "AUC is the chance that a pair that should hit scores above a trap. shipped: the evidence weights as they come; "
+    "cross-fitted: weights fitted to the other pairs of this file. Cutoffs come from the same pairs, so a rate is a "
+    "point of the curve, not a promise. {other:,} pairs stand in different contexts and are served by none."
+)
+
+
+def _bare(value: float | None, interval: Sequence[float] | None, digits: int) -> str:
+    if value is None or interval is None:
+        return NONE
+    return f"{value:.{digits}f} [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
