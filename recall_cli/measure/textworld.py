@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Literal
 
 import numpy as np
@@ -21,8 +22,9 @@ from recall_cli.measure.pairs import Pair
 from recall_cli.measure.prompts import Kind
 from recall_cli.measure.textworld_classes import AnswerClass, Intent, load, near_keys, neighbour, random_class
 from recall_cli.measure.textworld_edits import EDITS, noise, text_of
-from recall_cli.measure.textworld_grammar import Segment, Template, render
+from recall_cli.measure.textworld_grammar import Template
 from recall_cli.measure.textworld_talks import talk_pairs
+from recall_cli.measure.textworld_wording import draw_wording, word
 
 Split = Literal["train", "held-out"]
 
@@ -46,38 +48,6 @@ class TextItem:
     namespace: str
     kind: Kind
     """REPEAT: this text was seen; PARAPHRASE: its class was; LOOKALIKE: a neighbouring class was; else NEW."""
-
-
-@dataclass(slots=True)
-class Wording:
-    """The draws behind one text: the same draws for another class give a text that differs in nothing else."""
-
-    template: Template
-    draws: list[float]
-    spelling: dict[str, float]
-    order: float
-
-    def of(self, asked: AnswerClass) -> list[Segment]:
-        """Return the class in this wording."""
-        spelled = {}
-        for name, values in asked.intent.slots.items():
-            ways = values.spellings[asked.picks[name]]
-            spelled[name] = ways[int(self.spelling[name] * len(ways))]
-        return render(self.template, spelled, asked.picks, self.draws, self.order)
-
-
-def draw_wording(intent: Intent, template: Template, rng: np.random.Generator) -> Wording:
-    """Return a random reading of a template."""
-    draws = [float(x) for x in rng.random(template.choices)]
-    spelling = {name: float(rng.random()) for name in intent.slots}
-    return Wording(template, draws, spelling, float(rng.random()))
-
-
-def word(asked: AnswerClass, rng: np.random.Generator, split: str | None = None) -> str:
-    """Return the class in one of its wordings, edited as traffic edits."""
-    templates = asked.intent.templates(split)
-    template = templates[int(rng.integers(len(templates)))]
-    return text_of(noise(draw_wording(asked.intent, template, rng).of(asked), rng))
 
 
 def domains() -> tuple[str, ...]:
@@ -151,7 +121,7 @@ def pairs(
     """
     rng = np.random.default_rng([seed, 12])
     intents = _chosen(only)
-    talks = talk_pairs(intents, split, rng, word) if conversations > 0 else iter(())
+    talks = talk_pairs(intents, split, rng) if conversations > 0 else iter(())
     texts = _text_pairs(intents, split, rng)
     found: dict[tuple[str, str], Pair] = {}
     idle = 0
@@ -198,20 +168,32 @@ def _text_pairs(intents: Sequence[Intent], split: Split, rng: np.random.Generato
     for intent in intents:
         for trap, dimension in intent.moves:
             by_trap[trap].append((intent, dimension))
-    traps = sorted([*by_trap, ASPECT])
-    turn = 0
-    while True:
+    traps = sorted({*by_trap, ASPECT})
+    for turn in count():
         trap = traps[turn % len(traps)]
-        turn += 1
-        for make in (
-            lambda: _same_high(_any(intents, rng), split, rng),
-            lambda: _trap(by_trap[trap], trap, split, rng, minimal=True),
-            lambda: _same_low(_any(intents, rng), split, rng),
-            lambda: _aspect(intents, split, rng) if trap == ASPECT else _trap(by_trap[trap], trap, split, rng),
-        ):
-            pair = next((p for p in (make() for _ in range(TRIES)) if p), None)
-            if pair:
-                yield pair
+        for shape in ("high", "minimal", "low", "reworded"):
+            for _ in range(TRIES):
+                pair = _of_shape(shape, trap, by_trap[trap], intents, split, rng)
+                if pair:
+                    yield pair
+                    break
+
+
+def _of_shape(
+    shape: str,
+    trap: str,
+    choices: Sequence[tuple[Intent, str]],
+    intents: Sequence[Intent],
+    split: Split,
+    rng: np.random.Generator,
+) -> Pair | None:
+    if shape == "high":
+        return _same_high(_any(intents, rng), split, rng)
+    if shape == "low":
+        return _same_low(_any(intents, rng), split, rng)
+    if shape == "reworded" and trap == ASPECT:
+        return _aspect(intents, split, rng)
+    return _trap(choices, trap, split, rng, minimal=shape == "minimal")
 
 
 def _any(intents: Sequence[Intent], rng: np.random.Generator) -> Intent:
@@ -224,11 +206,14 @@ def _same_high(intent: Intent, split: Split, rng: np.random.Generator) -> Pair |
     templates = intent.templates(split)
     wording = draw_wording(intent, templates[int(rng.integers(len(templates)))], rng)
     a = noise(wording.of(asked), rng)
-    edit = ("words", "words", *EDITS)[int(rng.integers(2 + len(EDITS)))]
-    if edit == "words":
-        b = noise(draw_wording(intent, wording.template, rng).of(asked), rng)
-    else:
+    edits = ("words", "words", *EDITS, *(("order", "order") if len(wording.template.sentences) > 1 else ()))
+    edit = edits[int(rng.integers(len(edits)))]
+    if edit in EDITS:
         b = EDITS[edit](wording.of(asked), rng)
+    elif edit == "order":
+        b = noise(replace(wording, order=1 - wording.order).of(asked), rng)
+    else:
+        b = noise(draw_wording(intent, wording.template, rng).of(asked), rng)
     return _pair(text_of(a), text_of(b), True, edit, "high", intent.domain)
 
 

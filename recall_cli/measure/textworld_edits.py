@@ -11,15 +11,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from recall_cli.measure.textworld_grammar import Segment
+from recall_cli.measure.textworld_grammar import OWN, Segment
 
 BEFORE = (
-    "Hi, ", "Hello, ", "Hey, ", "Hi there, ", "Good morning, ", "Quick question: ", "Hello team, ", "Sorry to bother you, ",
-    "One more thing: ", "Just wondering, ", "Excuse me, ", "Hi again, ", "OK so ", "Hey there! ",
+    "Hi, ", "Hello, ", "Hey, ", "Hi there, ", "Good morning, ", "Quick question: ", "Hello team, ",
+    "Sorry to bother you, ", "One more thing: ", "Just wondering, ", "Excuse me, ", "Hi again, ", "OK so ",
+    "Hey there! ",
 )  # fmt: skip
 AFTER = (
-    " Thanks!", " Thank you.", " Thanks in advance.", " Many thanks.", " Cheers!", " Please advise.", " Any help is welcome.",
-    " I'd appreciate a quick answer.", " Thx", " Please help.",
+    " Thanks!", " Thank you.", " Thanks in advance.", " Many thanks.", " Cheers!", " Please advise.",
+    " Any help is welcome.", " I'd appreciate a quick answer.", " Thx", " Please help.",
 )  # fmt: skip
 CONTRACTIONS = (
     ("do not", "don't"), ("does not", "doesn't"), ("did not", "didn't"), ("is not", "isn't"), ("can not", "can't"),
@@ -29,9 +30,6 @@ CONTRACTIONS = (
     ("please", "pls"), ("thanks", "thx"), ("you", "u"), ("information", "info"), ("because", "bc"), ("without", "w/o"),
 )  # fmt: skip
 """Both ways round: the long form may become the short one and the short one the long."""
-OWN = re.compile(r"I('|\b)")
-"""A first word that keeps its capital behind a greeting."""
-
 Edit = Callable[[list[Segment], np.random.Generator], list[Segment]]
 
 

@@ -3,6 +3,7 @@
     "How do I [change|switch] from {from} to {to}?"         [a|b]        free: either word, the answer is the same
     "Is {drug} <neg:safe|unsafe> with {food}?"              <name:a|b>   deciding: the class says which, never chance
     "I moved to {city}. ~ Which form do I need?"            x ~ y        sentences that may stand in either order
+    "What does a seat cost ^ on {plan}?"                    x ^ y        "On Team, what does a seat cost?" as well
     "# change {from} to {to}"                               leading #    a keyword query, not a sentence
 
 A slot in braces is deciding too; its value has one or more spellings, of which any will do. Free and
@@ -13,12 +14,16 @@ can be put into the rest alone: a typo in "isn't" or in "15" may change what is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 SPECIAL = re.compile(r"[\[\]<>{}|]|<\w+:")
+OWN = re.compile(r"I('|\b)")
+"""A first word that keeps its capital inside a sentence."""
 ARTICLE = re.compile(r"(?<!\w)([Aa])n? $")
-VOWEL = re.compile(r"(?!e[uw]|us\b|uk\b|uni|use|one\b)[aeiou]|8|1[18]\b|(?-i:[FHLMNRSX](?=[A-Z]{2}|-?\d))", re.IGNORECASE)
+VOWEL = re.compile(
+    r"(?!e[uw]|us\b|uk\b|uni|use|one\b)[aeiou]|8|1[18]\b|(?-i:[FHLMNRSX](?=[A-Z]{2}|-?\d))", re.IGNORECASE
+)
 """What is said with a vowel first, letter names among it: an hour is not, an MRI is."""
 FLIP_START = re.compile(r"<(\w+):")
 SLOT = re.compile(r"\{(\w+)\}")
@@ -60,7 +65,9 @@ class Template:
     source: str
     keywords: bool
     sentences: tuple[tuple[Node, ...], ...]
-    """More than one when they may change places."""
+    """More than one when they may change places; of a fronted template, the two parts of its sentence."""
+    fronted: str
+    """The mark that ends a sentence whose second part may come first, "" when it may not."""
     choices: int
     """How many draws `render` takes."""
 
@@ -74,8 +81,13 @@ def parse(source: str) -> Template:
     """Return the template of a line of the definition. Raises ValueError when brackets do not match."""
     keywords = source.startswith("#")
     counter = iter(range(1000))
-    sentences = tuple(_parse_all(part.strip(), counter) for part in source.lstrip("# ").split(" ~ "))
-    return Template(source, keywords, sentences, next(counter))
+    text, fronted = source.lstrip("# "), ""
+    if " ^ " in text:
+        text, fronted = text[:-1], text[-1]
+        if " ~ " in text or fronted not in ".?!":
+            raise ValueError(f"one sentence with its final mark can have its end in front, not {source!r}")
+    sentences = tuple(_parse_all(part.strip(), counter) for part in re.split(" [~^] ", text))
+    return Template(source, keywords, sentences, fronted, next(counter))
 
 
 def _parse_all(text: str, counter: Iterator[int]) -> tuple[Node, ...]:
@@ -161,15 +173,32 @@ def render(
     :param flips: which branch each deciding choice takes, by name.
     :param draws: one number in [0, 1) a free choice; equal draws give equal words, which is how a minimal
         trap differs from its twin in nothing else.
-    :param order: below 0.5 the sentences stand as written, else reversed.
+    :param order: below 0.5 sentences and parts stand as written, else the other way round.
     """
-    out: list[Segment] = []
-    sentences = template.sentences if order < 0.5 else template.sentences[::-1]
-    for place, sentence in enumerate(sentences):
-        if place:
-            out.append((" ", False))
-        _render(sentence, spelled, flips, draws, out, deciding=False)
+    parts: list[list[Segment]] = []
+    for sentence in template.sentences:
+        parts.append([])
+        _render(sentence, spelled, flips, draws, parts[-1], deciding=False)
+    turned = order >= 0.5 and len(parts) > 1
+    between = " "
+    if turned:
+        parts = parts[::-1]
+    if turned and template.fronted:
+        between = ", "
+        parts = [_recased(parts[0], str.upper), _recased(parts[1], str.lower)]
+    out = parts[0]
+    for part in parts[1:]:
+        out = [*out, (between, False), *part]
+    out += [(template.fronted, False)] if template.fronted else []
     return [_with_article(out, number) for number in range(len(out))]
+
+
+def _recased(segments: list[Segment], case: Callable[[str], str]) -> list[Segment]:
+    """Return a part with its first letter in another case, unless it belongs to a value or to "I"."""
+    text, deciding = segments[0]
+    if deciding or OWN.match(text):
+        return segments
+    return [(case(text[:1]) + text[1:], deciding), *segments[1:]]
 
 
 def _with_article(segments: Sequence[Segment], number: int) -> Segment:

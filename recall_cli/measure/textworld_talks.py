@@ -7,7 +7,7 @@ the question in other words, in the same context.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,13 +17,12 @@ from recall_cli.measure.pairs import Conversation, Pair
 from recall_cli.measure.textworld_classes import AnswerClass, Intent, definition, neighbour, random_class
 from recall_cli.measure.textworld_edits import noise, text_of
 from recall_cli.measure.textworld_grammar import Template, parse, render
+from recall_cli.measure.textworld_wording import word
 
 DEFINITION = "text-world-talk.toml"
 CATEGORIES = ("context-swap", "same-context", "detail-swap", "context-reworded", "detail-swap", "extra-chatter")
 """In turn, so that traps and should-hit pairs are as many."""
 TRIES = 200
-
-Word = Callable[[AnswerClass, np.random.Generator, str | None], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ def load_talks() -> Talks:
     return Talks(follow, tuple((user, assistant) for user, assistant in data["chatter"]))
 
 
-def talk_pairs(intents: Sequence[Intent], split: str, rng: np.random.Generator, word: Word) -> Iterator[Pair]:
+def talk_pairs(intents: Sequence[Intent], split: str, rng: np.random.Generator) -> Iterator[Pair]:
     """Yield pairs of conversations for ever, the categories taking turns; none when no intent has a talk."""
     able = [intent for intent in intents if intent.talk]
     turn = 0
@@ -53,15 +52,13 @@ def talk_pairs(intents: Sequence[Intent], split: str, rng: np.random.Generator, 
         category = CATEGORIES[turn % len(CATEGORIES)]
         turn += 1
         for _ in range(TRIES):
-            pair = _pair(category, able, split, rng, word)
+            pair = _pair(category, able, split, rng)
             if pair:
                 yield pair
                 break
 
 
-def _pair(
-    category: str, able: Sequence[Intent], split: str, rng: np.random.Generator, word: Word
-) -> Pair | None:
+def _pair(category: str, able: Sequence[Intent], split: str, rng: np.random.Generator) -> Pair | None:
     talks = load_talks()
     intent = able[int(rng.integers(len(able)))]
     assert intent.talk is not None
