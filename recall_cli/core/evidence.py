@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from recall_cli.core.opposites import BARE, NEGATORS, OPPOSITES
+from recall_cli.core.numbers import TIME_UNITS
+from recall_cli.core.opposites import BARE, NEGATORS, OPPOSITES, PARTICLES
 from recall_cli.core.synonyms import MEMBERS
-from recall_cli.core.text_facts import CONTENT, EMPTY, Facts, facts, is_anaphoric
-from recall_cli.core.words import WEIGHTS, ranks
+from recall_cli.core.text_facts import CONTENT, Facts, facts, is_anaphoric
+from recall_cli.core.words import FUTURE, PAST, WEIGHTS, ranks
 from recall_cli.errors import UsageError
 from recall_cli.types import Evidence
 
@@ -28,6 +29,14 @@ VETOES: dict[str, float] = {
 
 SLIP_SHARE = 0.15
 """Overlap under which no typing errors are looked for: they would not save the pair, and looking costs."""
+
+SAME_FRAME = 0.75
+"""Length ratio under which the order of words is not compared."""
+
+LONGEST_RUN = 4
+"""Words of a name that may change places as one."""
+
+BOTH_TENSES = PAST | FUTURE
 
 UNKNOWN = 1.0
 """The weight of a word that the vocabulary does not hold."""
@@ -84,11 +93,14 @@ def compare(query: Facts, candidate: Facts, found: Evidence) -> None:
         found.numbers = _numbers(query, candidate)
     if words == theirs:
         found.overlap = 1.0
-        found.roles = _roles(query, candidate)
+        if (query.negators ^ candidate.negators) & 1 or query.tense ^ candidate.tense == BOTH_TENSES:
+            found.negation = 1.0
+        if query.order != candidate.order:
+            found.roles = _roles(query, candidate, same_words=True)
         return
     weights = WEIGHTS
     ours, others = words - theirs, theirs - words
-    if query.poles or candidate.poles or query.negated != candidate.negated:
+    if query.poles or candidate.poles or query.negators != candidate.negators or query.tense != candidate.tense:
         found.negation = _negation(query, candidate, ours, others)
     lost = gained = heaviest = 0.0
     for token in ours:
@@ -124,17 +136,22 @@ def compare(query: Facts, candidate: Facts, found: Evidence) -> None:
     if heaviest > CONTENT and shared > 0:
         # The mark of a look-alike: nearly everything is shared, and what is not has weight.
         found.detail = shared / (shared + max(lost, gained)) * heaviest
-    if query.roles and candidate.roles:
-        found.roles = _roles(query, candidate)
+    if heaviest <= CONTENT or (query.roles and candidate.roles):
+        found.roles = _roles(query, candidate, same_words=heaviest <= CONTENT)
 
 
 def _numbers(query: Facts, candidate: Facts) -> float:
     """1 when each text names a number or unit that the other lacks, 0.5 when only one does, else 0."""
     mine = query.numbers - candidate.numbers - candidate.soft
     theirs = candidate.numbers - query.numbers - query.soft
-    if mine and theirs:
-        return 1.0
-    if query.units - candidate.units and candidate.units - query.units:
+    my_units, their_units = query.units - candidate.units, candidate.units - query.units
+    if query.spans and candidate.spans:
+        if {time for _, time in query.spans} == {time for _, time in candidate.spans}:
+            # The same times in other units: 48 hours, 2 days.
+            mine = mine.difference([number for number, _ in query.spans])
+            theirs = theirs.difference([number for number, _ in candidate.spans])
+            my_units, their_units = my_units - TIME_UNITS, their_units - TIME_UNITS
+    if (mine and theirs) or (my_units and their_units):
         return 1.0
     if mine or theirs:
         return 0.5
@@ -148,20 +165,27 @@ def _negation(query: Facts, candidate: Facts, ours: frozenset[str], others: froz
 
     "isn't enabled" and "is disabled" say the same: two turns are none.
     """
-    turned = query.negated != candidate.negated
-    for token in query.poles:
-        if token in ours:
-            opposite = OPPOSITES.get(token)
-            # A negator has done its work above: "never" against "always" is one turn, not two.
-            if opposite is not None and token not in NEGATORS and not opposite.isdisjoint(others - NEGATORS):
-                turned = not turned
-            elif BARE[token] in others:
-                turned = not turned
-    for token in candidate.poles:
-        bare = BARE[token]
-        if bare in ours and token in others and token not in OPPOSITES.get(bare, EMPTY):
-            turned = not turned
-    return 1.0 if turned else 0.0
+    denied = bool((query.negators ^ candidate.negators) & 1)
+    opposed = any(_faces(token, others, candidate.words) for token in query.poles if token in ours) or any(
+        _faces(token, ours, query.words) for token in candidate.poles if token in others
+    )
+    return 1.0 if denied != opposed or query.tense ^ candidate.tense == BOTH_TENSES else 0.0
+
+
+def _faces(token: str, alone: frozenset[str], there: frozenset[str]) -> bool:
+    """Return True when the other text says the opposite of a word that only this text has.
+
+    :param alone: the words that only the other text has; for a particle, all of `there` count.
+    """
+    if BARE[token] in alone:
+        return True
+    # A negator is counted already: "never" against "always" is one turn, not two.
+    if token in NEGATORS:
+        return False
+    opposite = OPPOSITES.get(token)
+    if opposite is None or opposite.isdisjoint(there):
+        return False
+    return not (opposite - NEGATORS).isdisjoint(there if token in PARTICLES else alone)
 
 
 def _slips(ours: frozenset[str], others: frozenset[str]) -> list[tuple[str, str]]:
@@ -209,10 +233,10 @@ def _one_slip(a: str, b: str) -> bool:
     return len(x) == len(y) == 2 and x == y[::-1]
 
 
-def _roles(query: Facts, candidate: Facts) -> float:
+def _roles(query: Facts, candidate: Facts, *, same_words: bool) -> float:
     """1 when two words that both texts hold have exchanged their places, else 0."""
     mine, theirs = query.roles, candidate.roles
-    if mine is not None and theirs is not None:
+    if mine and theirs:
         moves: set[tuple[str, str]] = set()
         for word, role in mine.items():
             other = theirs.get(word)
@@ -220,14 +244,35 @@ def _roles(query: Facts, candidate: Facts) -> float:
                 if (other, role) in moves:
                     return 1.0
                 moves.add((role, other))
+    if not same_words:
+        return 0.0
     a, b = query.order, candidate.order
-    if a != b and len(a) == len(b) and query.words == candidate.words:
-        # The same sentence but for two words that changed places: does A pay B, does B pay A.
-        moved = [i for i in range(len(a)) if a[i] != b[i]]
-        if len(moved) == 2 and moved[1] - moved[0] > 1 and a[moved[0]] == b[moved[1]] and a[moved[1]] == b[moved[0]]:
-            between = a[moved[0] + 1 : moved[1]]
-            return 0.0 if between in (("and",), ("or",)) else 1.0
-    return 0.0
+    if query.words != candidate.words:
+        if min(query.count, candidate.count) < SAME_FRAME * max(query.count, candidate.count):
+            return 0.0  # keywords and a sentence have no order in common
+        a, b = (tuple([token for token in order if WEIGHTS[token] > CONTENT]) for order in (a, b))
+    return 1.0 if a != b and len(a) == len(b) and _exchanged(a, b) else 0.0
+
+
+def _exchanged(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
+    """Return True when b is a with two runs of words exchanged around a middle that stays.
+
+    "Does A pay B" against "does B pay A". A clause that only moved to the front leaves no middle.
+    """
+    start, end = 0, len(a)
+    while a[start] == b[start]:
+        start += 1
+    while a[end - 1] == b[end - 1]:
+        end -= 1
+    a, b = a[start:end], b[start:end]
+    n = len(a)
+    for first in range(1, min(LONGEST_RUN, n - 2) + 1):
+        if b[n - first :] != a[:first]:
+            continue
+        for last in range(1, min(LONGEST_RUN, n - first - 1) + 1):
+            if b[:last] == a[n - last :] and b[last : n - first] == a[first : n - last]:
+                return a[first : n - last] not in (("and",), ("or",))
+    return False
 
 
 def vetoes(found: Evidence, names: frozenset[str]) -> str | None:

@@ -9,7 +9,7 @@ import re
 from typing import NamedTuple
 
 from recall_cli.core.synonyms import listed
-from recall_cli.core.words import CLOCK_WORDS, MONTHS, NUMBER_WORDS, ORDINALS, SCALES, WEEKDAYS, plain
+from recall_cli.core.words import CLOCK_WORDS, MONTHS, NUMBER_WORDS, ORDINALS, SCALES, UNSURE_DATES, WEEKDAYS, plain
 
 _TOKEN = re.compile(
     r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}:\d{2}|\d+(?:\.\d+){2,}|\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|[^\W\d_]+|[%$£€¥]"
@@ -21,9 +21,20 @@ _DATE_BEFORE = listed("in of by until till since from next last this early late 
 
 _UNITS = {
     unit: units.split()[0]
-    for units in ["kg kilo kilogram kilograms kilos", "g gram grams", "lb lbs pound-weight", "oz ounce ounces", "km kilometer kilometers kilometre\n    kilometres", "mile miles mi", "m meter meters metre metres", "cm centimeter centimeters centimetre centimetres", "mm", "ft foot feet", "\n    inch inches in-unit", "yard yards", "second seconds sec secs", "minute minutes min mins", "hour hours hr hrs", "day days", "\n    week weeks", "month months", "year years yr yrs", "gb gigabyte gigabytes", "mb megabyte megabytes", "tb terabyte terabytes", "\n    kb kilobyte kilobytes", "celsius centigrade", "fahrenheit", "liter liters litre litres", "gallon gallons", "ml", "mg", "mcg", "usd $ dollar dollars", "\n    gbp £ pound pounds quid", "eur € euro euros", "yen ¥ jpy", "cent cents", "ms milliseconds", "px pixels pixel", "kwh", "watt watts", "\n    mph", "kph", "acre acres", "hectare hectares", "calorie calories"]
+    for units in """kg kilo kilogram kilograms kilos|g gram grams|lb lbs pound-weight|oz ounce ounces|km kilometer kilometers kilometre
+    kilometres|mile miles mi|m meter meters metre metres|cm centimeter centimeters centimetre centimetres|mm|ft foot feet|
+    inch inches in-unit|yard yards|second seconds sec secs|minute minutes min mins|hour hours hr hrs h|day days|
+    week weeks|month months|year years yr yrs|gb gigabyte gigabytes|mb megabyte megabytes|tb terabyte terabytes|
+    kb kilobyte kilobytes|celsius centigrade|fahrenheit|liter liters litre litres|gallon gallons|ml|mg|mcg|usd $ dollar dollars|
+    gbp £ pound pounds quid|eur € euro euros|yen ¥ jpy|cent cents|ms milliseconds|px pixels pixel|kwh|watt watts|
+    mph|kph|acre acres|hectare hectares|calorie calories""".split("|")
     for unit in units.split()
 }
+
+
+TIME_UNITS = frozenset({"second", "minute", "hour", "day", "week", "month", "year"})
+_MINUTES = {"second": 1 / 60, "minute": 1.0, "hour": 60.0, "day": 1440.0, "week": 10080.0}
+_MONTHS = {"month": 1.0, "year": 12.0}
 
 
 class Quantities(NamedTuple):
@@ -32,6 +43,8 @@ class Quantities(NamedTuple):
     hard: frozenset[str]
     soft: frozenset[str]
     units: frozenset[str]
+    spans: frozenset[tuple[str, str]]
+    """Numbers that count time, with that time in one measure: 48 hours and 2 days are one span."""
 
 
 NONE: frozenset[str] = frozenset()
@@ -49,6 +62,7 @@ def quantities(text: str) -> Quantities:
     hard: set[str] = set()
     soft: set[str] = set()
     units: set[str] = set()
+    spans: set[tuple[str, str]] = set()
     n = len(tokens)
     i = 0
     while i < n:
@@ -56,24 +70,25 @@ def quantities(text: str) -> Quantities:
         after = tokens[i + 1] if i + 1 < n else ""
         before = tokens[i - 1] if i else ""
         if token[0].isdigit():
-            i += _digits(token, before, after, hard, units)
+            i += _digits(token, before, after, hard, units, spans)
         elif token in NUMBER_WORDS or token in SCALES:
-            i += _spelled(tokens, i, hard, soft, units)
+            i += _spelled(tokens, i, hard, soft, units, spans)
             continue
         elif token in ORDINALS:
             _put(soft if token in ("first", "second") else hard, str(ORDINALS[token]))
         elif token in MONTHS:
             near_number = before[:1].isdigit() or after[:1].isdigit() or before in _SUFFIX
-            if token not in ("may", "mar", "march") or near_number or before in _DATE_BEFORE:
+            if token not in UNSURE_DATES or near_number or before in _DATE_BEFORE:
                 _put(hard, f"month {MONTHS[token]}")
         elif token in WEEKDAYS:
-            _put(hard, f"weekday {WEEKDAYS[token]}")
+            if token not in UNSURE_DATES or before in _DATE_BEFORE or before in ("on", "to", "every", "and", "or", ""):
+                hard.add(f"weekday {WEEKDAYS[token]}")
         elif token in CLOCK_WORDS:
             _put(hard, f"clock {CLOCK_WORDS[token]}")
-        elif before == "in" and token in _UNITS:
+        elif before in ("in", "many") and token in _UNITS:
             units.add(_UNITS[token])
         i += 1
-    return Quantities(frozenset(hard) or NONE, frozenset(soft) or NONE, frozenset(units) or NONE)
+    return Quantities(frozenset(hard) or NONE, frozenset(soft) or NONE, frozenset(units) or NONE, frozenset(spans))
 
 
 def _put(numbers: set[str], number: str) -> None:
@@ -83,7 +98,7 @@ def _put(numbers: set[str], number: str) -> None:
     numbers.add(number)
 
 
-def _digits(token: str, before: str, after: str, hard: set[str], units: set[str]) -> int:
+def _digits(token: str, before: str, after: str, hard: set[str], units: set[str], spans: set[tuple[str, str]]) -> int:
     """Read one token of digits; return how many tokens behind it belong to it."""
     if token.count("-") == 2:
         year, month, day = (int(part) for part in token.split("-"))
@@ -113,11 +128,26 @@ def _digits(token: str, before: str, after: str, hard: set[str], units: set[str]
     if after in ("%", "percent"):
         _put(hard, written + "%")
         return 1
+    if before in ("$", "£", "€", "¥"):
+        units.add(_UNITS[before])
+    if used:
+        _put(hard, written)
+        return 1
+    return _measured(value, after, hard, units, spans) or int(after in _SUFFIX)
+
+
+def _measured(value: float, unit: str, hard: set[str], units: set[str], spans: set[tuple[str, str]]) -> int:
+    """Add a number and what it counts; return whether the unit was one."""
+    name = _UNITS.get(unit, "")
+    written = f"{value:.10g}"
     _put(hard, written)
-    for unit in (before if before in ("$", "£", "€", "¥") else "", "" if used else after):
-        if unit in _UNITS:
-            units.add(_UNITS[unit])
-    return used or int(after in _SUFFIX)
+    if name:
+        units.add(name)
+    if name in _MINUTES:
+        spans.add((written, f"{value * _MINUTES[name]:.10g} minutes"))
+    elif name in _MONTHS:
+        spans.add((written, f"{value * _MONTHS[name]:.10g} months"))
+    return int(bool(name))
 
 
 def _minutes(hour: int, minute: int, half: str) -> int:
@@ -128,7 +158,9 @@ def _minutes(hour: int, minute: int, half: str) -> int:
     return hour * 60 + minute
 
 
-def _spelled(tokens: list[str], i: int, hard: set[str], soft: set[str], units: set[str]) -> int:
+def _spelled(
+    tokens: list[str], i: int, hard: set[str], soft: set[str], units: set[str], spans: set[tuple[str, str]]
+) -> int:
     """Read a number in words from token i on; return how many tokens it took."""
     start = i
     total = current = 0
@@ -163,8 +195,5 @@ def _spelled(tokens: list[str], i: int, hard: set[str], soft: set[str], units: s
         return i - start + 1
     if i == start + 1 and tokens[start] == "one" and after not in _UNITS:
         soft.add("1")
-    else:
-        _put(hard, str(value))
-    if after in _UNITS:
-        units.add(_UNITS[after])
-    return i - start
+        return 1
+    return i - start + _measured(value, after, hard, units, spans)

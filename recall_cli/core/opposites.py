@@ -37,7 +37,6 @@ allowed | forbidden
 accept | reject decline refuse
 pass | fail
 win | lose
-send | get
 lend | borrow
 import | export
 upload | download
@@ -50,7 +49,7 @@ internal | external
 indoor | outdoor
 public | private
 first | last
-next | previous last
+next coming upcoming | previous last
 early | late
 earlier | later
 earliest | latest
@@ -93,7 +92,7 @@ both | neither
 today | tomorrow | yesterday
 weekday | weekend
 morning | evening | afternoon
-past | future
+past | future coming
 man | woman
 male | female
 husband | wife
@@ -157,6 +156,9 @@ northern | southern | eastern | western
 summer | winter | spring | autumn
 breakfast | lunch | dinner
 """
+
+PARTICLES = frozenset({"on", "off", "up", "down", "in", "out"})
+"""Poles that are prepositions too: "turn on X on my phone" is turned round though "on" stays."""
 
 KEPT = 1 << 16
 """Words remembered before the memory starts afresh."""

@@ -22,6 +22,9 @@ FEATURES = "evidence-1"
 REACH = 1.02
 """Closeness is -ln(REACH - similarity): the last hundredths below 1 separate the most, and 1 stays finite."""
 
+FAR, NEAR = 0.3, 0.7
+"""Similarities between which the checks come to count: see `row`."""
+
 FIELDS = (
     "closeness",
     "margin",
@@ -53,7 +56,7 @@ SIGNS = {
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Logit of P(wrong) = level + the sum of weights times evidence."""
+    """Logit of P(wrong) = level + the sum of weights times evidence; linear in the fields from NEAR on."""
 
     level: float
     weights: tuple[float, ...]
@@ -69,24 +72,28 @@ class Prior:
         return dict(zip(FIELDS, self.weights, strict=True))
 
 
-def closeness(similarity: float) -> float:
-    """Return the similarity on the scale on which P(wrong) is about a straight logit."""
-    gap = REACH - similarity
-    return -math.log(gap if gap > 0.02 else 0.02)
-
-
 def row(evidence: Evidence) -> tuple[float, ...]:
-    """Return the evidence as numbers in the order of FIELDS."""
+    """Return the evidence as numbers in the order of FIELDS.
+
+    Between texts that are far apart anyway, a number or a negation in one of them says nothing: below
+    FAR every check counts as failed, from NEAR on it counts as it is. So no pair is held to be safer for
+    having less to compare, and more similarity never raises the risk.
+    """
+    similarity = evidence.similarity
+    gap = REACH - similarity
+    sure = (similarity - FAR) / (NEAR - FAR)
+    sure = 0.0 if sure < 0.0 else 1.0 if sure > 1.0 else sure
+    unsure = 1.0 - sure
     return (
-        closeness(evidence.similarity),
+        -math.log(gap if gap > 0.02 else 0.02),
         evidence.margin,
         evidence.overlap,
         evidence.length_ratio,
-        evidence.numbers,
-        evidence.negation,
-        evidence.roles,
-        evidence.detail,
-        evidence.names,
+        unsure + sure * evidence.numbers,
+        unsure + sure * evidence.negation,
+        unsure + sure * evidence.roles,
+        unsure + sure * evidence.detail,
+        unsure + sure * evidence.names,
         evidence.history,
     )
 

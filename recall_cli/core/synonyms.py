@@ -51,7 +51,7 @@ salary wage
 bill invoice
 parcel package
 delivery shipping
-near nearby close
+near nearby
 maximum max
 minimum min
 folder directory

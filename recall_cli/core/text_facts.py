@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recall_cli.core.numbers import quantities
-from recall_cli.core.opposites import BARE, OPPOSITES
+from recall_cli.core.opposites import BARE, NEGATORS, OPPOSITES
 from recall_cli.core.synonyms import FILLERS, listed
 from recall_cli.core.words import (
     CAPITAL,
     DIRECTIONS,
+    FUTURE,
     KEY,
     NEGATION,
     NUMBER,
+    PAST,
     POLE,
     RARE,
     ROLE,
@@ -77,7 +79,11 @@ class Facts:
     soft: frozenset[str] = EMPTY
     """Numbers that may match but need not: see `core.numbers`."""
     units: frozenset[str] = EMPTY
-    negated: bool = False
+    spans: frozenset[tuple[str, str]] = frozenset()
+    negators: int = 0
+    """How many words deny something; an even number of them denies nothing."""
+    tense: int = 0
+    """PAST or FUTURE where an auxiliary says so, else 0."""
     poles: tuple[str, ...] = ()
     """The words with a known opposite, or with a prefix that turns them round."""
     roles: dict[str, str] | None = None
@@ -105,7 +111,7 @@ def facts(text: str) -> Facts:
     if len(words) != len(tokens):
         mass = sum([WEIGHTS[token] for token in words])
     made = Facts(words, mass, len(pieces), order=tuple(tokens))
-    if kinds & ~CAPITAL or (kinds and any(word[1] & CAPITAL for word in found[1:])):
+    if kinds & ~CAPITAL or "going" in pieces or (kinds and any(word[1] & CAPITAL for word in found[1:])):
         _details(made, text, pieces, found, tokens, kinds)
     return made
 
@@ -117,9 +123,12 @@ def _details(made: Facts, text: str, pieces: list[str], found: list[Word], token
             keys |= _named(pieces, found)
         made.keys = frozenset(keys)
     if kinds & NUMBER:
-        made.numbers, made.soft, made.units = quantities(text)
+        made.numbers, made.soft, made.units, made.spans = quantities(text)
     if kinds & NEGATION:
-        made.negated = True
+        made.negators = sum([token in NEGATORS for token in tokens])
+    if kinds & (PAST | FUTURE) or "going" in pieces:
+        going = "going to" in text
+        made.tense = FUTURE if going or kinds & FUTURE else PAST
     if kinds & POLE:
         vocabulary = ranks()
         made.poles = tuple([t for t in made.words if t in OPPOSITES or BARE[t] in vocabulary])

@@ -26,7 +26,7 @@ HALF = 900.0
 FILLER_WEIGHT = 0.03
 """What a word of courtesy or grammar weighs: something, so that texts of nothing else can still differ."""
 
-NUMBER, CAPITAL, NEGATION, POLE, ROLE, KEY = 1, 2, 4, 8, 16, 32
+NUMBER, CAPITAL, NEGATION, POLE, ROLE, KEY, PAST, FUTURE = 1, 2, 4, 8, 16, 32, 64, 128
 """Kinds, as bits: a text without the bit skips that part of the work."""
 
 RARE = 0.9
@@ -38,7 +38,7 @@ KEPT = 1 << 16
 LONGEST_KEPT = 48
 """Characters of the longest word worth remembering."""
 
-DIRECTIONS = listed("from to into onto than over before after by versus vs against")
+DIRECTIONS = listed("from to into onto than over before after by for versus vs against")
 """Words that give what follows a role: exchanging what stands at two of them changes the question."""
 
 NUMBER_WORDS = {
@@ -66,19 +66,19 @@ WEEKDAYS = {
     name: number
     for number, names in enumerate(["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"])
     for name in (names, names + "s")
-}
+} | {"tue": 1, "tues": 1, "wed": 2, "thu": 3, "thur": 3, "thurs": 3, "fri": 4, "mon": 0, "sat": 5, "sun": 6}
+UNSURE_DATES = frozenset({"may", "mar", "march", "mon", "sat", "sun"})
+"""Words that are dates only beside something that makes them one."""
+_PAST = frozenset({"did", "was", "were", "had"})
+_FUTURE = frozenset({"will", "shall", "gonna"})
 CLOCK_WORDS = {"noon": 720, "midday": 720, "midnight": 0}
-_ALWAYS_NUMBER = frozenset(
-    [
-        *NUMBER_WORDS,
-        *ORDINALS,
-        *SCALES,
-        *WEEKDAYS,
-        *CLOCK_WORDS,
-        *(m for m in MONTHS if m not in ("may", "mar", "march")),
-    ]
+_ALWAYS_NUMBER = (
+    frozenset([*NUMBER_WORDS, *ORDINALS, *SCALES, *WEEKDAYS, *CLOCK_WORDS, *MONTHS])
+    - UNSURE_DATES
+    - {"first", "second"}
 )
-_MAYBE_NUMBER = frozenset({"may", "march", "mar"})
+_MAYBE_NUMBER = UNSURE_DATES | {"first", "second"}
+"""Words that may be numbers, and are words as well: the first and the last train."""
 
 _IRREGULAR = dict(
     pair.split(":")
@@ -193,10 +193,10 @@ def _part(part: str, tokens: list[str]) -> int:
     if tail == "t" and base.endswith("n"):
         base = {"can": "can", "won": "will", "shan": "shall"}.get(base, base[:-1])
         tokens += [canonical(base), "not"]
-        return NEGATION
+        return NEGATION | (PAST if base in _PAST else FUTURE if base in _FUTURE else 0)
     if tail == "ll":
         tokens += [canonical(base), "will"]
-        return 0
+        return FUTURE
     if base in (
         "cant",
         "dont",
@@ -223,7 +223,9 @@ def _part(part: str, tokens: list[str]) -> int:
     if base in _ALWAYS_NUMBER:
         return NUMBER
     tokens.append(canonical(base))
-    return NUMBER if base in _MAYBE_NUMBER else 0
+    if base in _MAYBE_NUMBER:
+        return NUMBER
+    return PAST if base in _PAST else FUTURE if base in _FUTURE else 0
 
 
 def canonical(word: str) -> str:

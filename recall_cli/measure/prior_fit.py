@@ -1,8 +1,10 @@
 """Learn the prior weights of the evidence, and say how far they carry: `python -m recall_cli.measure.prior_fit`.
 
-A logistic fit with a level for each set, so that no set's share of wrong answers is learned; every family
-of sets weighs the same, and so do the two classes in each; signs are held (`core.prior.SIGNS`), and a
-ridge pulls towards similarity alone. Each number is also reported with the set's family left out.
+How a set was built must not be learned. So each set has a level of its own (its share of wrong answers)
+and slopes of its own along similarity and overlap (whether its traps, or its true pairs, look more
+alike); what is kept is what the sets have in common. Every family of sets weighs the same, and so do
+the two classes in each; signs are held (`core.prior.SIGNS`); a ridge pulls towards CENTRE. Each number
+is reported with the set's family left out as well.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from recall_cli.core import prior as prior_module
 from recall_cli.core.embed import make_embedder
-from recall_cli.core.prior import FEATURES, FIELDS, SIGNS, Prior, shipped
+from recall_cli.core.prior import FEATURES, FIELDS, SIGNS, Prior
 from recall_cli.measure import prior_sets
 from recall_cli.measure.model_eval import default_folder
 from recall_cli.measure.prior_sets import Rows
@@ -31,11 +34,29 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
 
 VERSION = "1"
-BARE = -2.0
-"""The weight of closeness that the ridge pulls to: similarity alone, at the slope `adaptive` starts from."""
-RIDGE = 4.0
-"""Pull on each weight, against families of FAMILY_ROWS rows: a field needs more than one family to move far."""
+CENTRE = {
+    "closeness": -0.5,
+    "margin": -1.5,
+    "overlap": -2.0,
+    "length_ratio": 0.0,
+    "numbers": 1.6,
+    "negation": 1.4,
+    "roles": 1.5,
+    "detail": 0.5,
+    "names": 0.2,
+}
+"""What the ridge pulls to: a judgement of ours, made after looking at these sets. A hard contradiction
+multiplies the odds of a wrong answer by four to five; sharing all words divides them by seven."""
+RIDGE = 60.0
+"""Pull of CENTRE, in rows: a family has FAMILY_ROWS, so one family alone moves a weight a little and all of
+them together much. Weaker pulls fit the sets at hand better and, with a family left out, that family worse."""
+OWN_RIDGE = 1.0
+"""Pull on a set's own slopes: hardly any."""
+OWN = ("closeness", "overlap")
+"""The fields along which a set has its own slope."""
 FAMILY_ROWS = 400.0
+UNCHECKED = 0.25
+"""The history of an entry without labels."""
 HISTORY = 2.0
 """Not learned, there is no history in pairs: half the slope of the logit at one wrong of four, because an
 entry's labels come at other similarities than the one at hand."""
@@ -49,28 +70,37 @@ Fitted = tuple[float, ...]
 def fit(sets: Sequence[Rows], *, ridge: float = RIDGE, centre: Fitted | None = None) -> tuple[float, Fitted]:
     """Return (level, weights in the order of FIELDS) that tell wrong from right best over the sets.
 
-    The level is for balanced classes, averaged over the sets.
+    The level is the one at which right and wrong are balanced over the sets.
 
-    :param centre: where the ridge pulls: similarity alone, or weights that are already good.
+    :param centre: where the ridge pulls instead of CENTRE: weights that are already good, in the order of FIELDS.
     """
     families = Counter(rows.family for rows in sets)
     free = [i for i, name in enumerate(FIELDS) if name != "history"]
     x = np.concatenate([rows.x[:, free] for rows in sets])
     wrong = np.concatenate([~rows.same for rows in sets]).astype(np.float64)
-    own = np.repeat(np.arange(len(sets)), [len(rows.same) for rows in sets])
     weight = np.concatenate([_balance(rows) * FAMILY_ROWS / families[rows.family] for rows in sets])
-    signs = np.array([SIGNS[FIELDS[i]] for i in free], dtype=np.float64)
-    pull = np.zeros(len(free))
-    if centre is None:
-        pull[FIELDS.index("closeness")] = BARE
-    else:
-        pull[:] = [centre[i] for i in free]
-    indicator = np.eye(len(sets))[own]
-    full = np.concatenate([x, indicator], axis=1)
-    n = len(free)
-    ridges = np.concatenate([np.full(n, ridge), np.full(len(sets), 1e-6)])
-    pulls = np.concatenate([pull, np.zeros(len(sets))])
-    side = np.concatenate([signs, np.zeros(len(sets))])
+    mine = np.eye(len(sets))[np.repeat(np.arange(len(sets)), [len(rows.same) for rows in sets])]
+    own = [mine * x[:, [FIELDS.index(name)]] for name in OWN]
+    full = np.concatenate([x, mine, *own], axis=1)
+    n, extra = len(free), full.shape[1] - len(free)
+    pulls = np.zeros(n + extra)
+    pulls[:n] = [CENTRE[FIELDS[i]] if centre is None else centre[i] for i in free]
+    ridges = np.full(n + extra, OWN_RIDGE)
+    ridges[:n] = ridge
+    ridges[n : n + len(sets)] = 1e-6
+    signs = np.zeros(n + extra)
+    signs[:n] = [SIGNS[FIELDS[i]] for i in free]
+    found = _newton(full, wrong, weight, ridges, pulls, signs)
+    weights = np.zeros(len(FIELDS))
+    weights[free] = found[:n]
+    z = x @ found[:n]
+    level = -float((weight @ z) / weight.sum())
+    weights[FIELDS.index("history")] = HISTORY
+    return level - HISTORY * UNCHECKED, tuple(weights.tolist())
+
+
+def _newton(full: Floats, wrong: Floats, weight: Floats, ridges: Floats, pulls: Floats, signs: Floats) -> Floats:
+    """Return the minimum of the weighted, ridged logistic loss with every coefficient on its side of 0."""
 
     def loss(at: Floats) -> float:
         z = full @ at
@@ -81,16 +111,15 @@ def fit(sets: Sequence[Rows], *, ridge: float = RIDGE, centre: Fitted | None = N
     for _ in range(STEPS):
         p = 1 / (1 + np.exp(-np.clip(full @ at, -30, 30)))
         gradient = full.T @ (weight * (p - wrong)) + ridges * (at - pulls)
-        curve = weight * p * (1 - p)
-        hessian = full.T @ (full * curve[:, None]) + np.diag(ridges)
-        # A weight at 0 that is pushed over to its wrong side stays there.
-        on = ~((at == 0) & (gradient * side > 0))
+        hessian = full.T @ (full * (weight * p * (1 - p))[:, None]) + np.diag(ridges)
+        # A coefficient at 0 that is pushed over to its wrong side stays there.
+        on = ~((at == 0) & (gradient * signs > 0))
         step = np.zeros_like(at)
         step[on] = np.linalg.solve(hessian[np.ix_(on, on)], gradient[on])
         size = 1.0
         while True:
             new = at - size * step
-            new[new * side < 0] = 0.0
+            new[new * signs < 0] = 0.0
             new_value = loss(new)
             if new_value <= value or size < 1e-4:
                 break
@@ -98,11 +127,7 @@ def fit(sets: Sequence[Rows], *, ridge: float = RIDGE, centre: Fitted | None = N
         gained, at, value = value - new_value, new, new_value
         if gained < 1e-9 * abs(value):
             break
-    w, levels = at[:n], at[n:]
-    weights = np.zeros(len(FIELDS))
-    weights[free] = w
-    weights[FIELDS.index("history")] = HISTORY
-    return float(levels.mean()) - HISTORY * 0.25, tuple(weights.tolist())
+    return at
 
 
 def _balance(rows: Rows) -> Floats:
@@ -154,7 +179,9 @@ def measures(score: Floats, same: Bools) -> tuple[float, ...]:
     return auc(score, same), *(hit_rate(score, same, budget) for budget in BUDGETS)
 
 
-def compare(scores: dict[str, Floats], same: Bools, *, seed: int = 0, resamples: int = RESAMPLES) -> list[dict[str, Any]]:
+def compare(
+    scores: dict[str, Floats], same: Bools, *, seed: int = 0, resamples: int = RESAMPLES
+) -> list[dict[str, Any]]:
     """Return one row a score with intervals, and its difference to the first score on the same resamples."""
     right, wrong = np.flatnonzero(same), np.flatnonzero(~same)
     rng = np.random.default_rng([seed, 23])
@@ -183,12 +210,15 @@ def run(
     folder: Path, *, embedder: str = "static", pairs: int = 2_500, seed: int = 0, progress: Progress | None = None
 ) -> tuple[Prior, Result]:
     """Learn the weights and report, set by set, bare similarity against them: shipped, cross-fitted, family left out."""
-    result = new_result("prior fit", {"embedder": embedder, "pairs": pairs, "seed": seed, "ridge": RIDGE})
+    result = new_result(
+        "prior fit",
+        {"embedder": embedder, "pairs": pairs, "seed": seed, "ridge": RIDGE, "own_ridge": OWN_RIDGE, "centre": CENTRE},
+    )
     model = make_embedder(embedder)
     sets = [*prior_sets.world(model, pairs, seed), prior_sets.fow(folder, model)]
     sets += prior_sets.intents(folder, model, seed)
     level, weights = fit(sets)
-    prior = Prior(round(level, 4), tuple(round(w, 4) for w in weights), VERSION)
+    prior = Prior(round(level, 4), tuple(round(w, 4) + 0.0 for w in weights), VERSION)
     for done, rows in enumerate(sets):
         if progress:
             progress(done, len(sets), rows.name)
@@ -239,7 +269,7 @@ def main() -> None:
     """Write the weights beside `core/prior.py` and the table to standard output."""
     folder = default_folder() or Path(sys.argv[1])
     prior, result = run(folder)
-    target = Path(shipped.__code__.co_filename).parent / "prior-weights.json"
+    target = Path(prior_module.__file__).parent / "prior-weights.json"
     target.write_text(json.dumps(document(prior, result), indent=2) + "\n", encoding="utf-8")
     sys.stdout.write(table(result) + "\n" + json.dumps(result.summary["weights"], indent=1) + "\n")
 

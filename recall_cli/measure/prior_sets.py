@@ -106,9 +106,7 @@ def fow(folder: Path, embedder: Embedder, folds: int = 5) -> Rows:
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path} cannot be read: {error}", hint="give the evaluation data folder") from error
     fold = folds_by_text([(a, b) for a, b, _ in texts], folds)
-    return rows_of(
-        "fow-cache-dev", "fow-cache-dev", [(*t, int(f)) for t, f in zip(texts, fold, strict=True)], embedder
-    )
+    return rows_of("fow-cache-dev", "fow-cache-dev", [(*t, int(f)) for t, f in zip(texts, fold, strict=True)], embedder)
 
 
 def folds_by_text(pairs: Sequence[tuple[str, str]], folds: int, seed: int = 0) -> Ints:
@@ -158,8 +156,8 @@ def _half(labelled: Labelled, fold: int, embedder: Embedder, seed: int, most: in
     mine = [every[i] for place, i in enumerate(order) if place % 2 == fold]
     names = {name: i for i, name in enumerate(sorted(set(texts.values())))}
     vectors = embedder.embed_many([text for text, _ in mine])
-    known = vectors.any(axis=1)
-    mine = [pair for pair, ok in zip(mine, known, strict=True) if ok]
+    known = np.flatnonzero(vectors.any(axis=1))
+    mine = [mine[i] for i in known]
     vectors = vectors[known]
     intent = np.array([names[name] for _, name in mine], dtype=np.int64)
     few = slice(0, most)
