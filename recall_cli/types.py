@@ -105,9 +105,13 @@ class Evidence:
     length_ratio: float = 1.0
     """Tokens of the shorter text over those of the longer, 0..1."""
     numbers: float = 0.0
-    """1 when numbers, dates or units of the two texts disagree, else 0."""
+    """1 when numbers, dates or units of the two texts disagree, 0.5 when only one text has some, else 0."""
     negation: float = 0.0
     """1 when a negation or an antonym stands in one of the texts alone, else 0."""
+    roles: float = 0.0
+    """1 when two words of both texts have exchanged their roles (from A to B, A than B), else 0."""
+    detail: float = 0.0
+    """How much the pair looks alike but for a weighty word: share in common times that word's weight, 0..1."""
     names: float = 0.0
     """Share of the named or rare words of either text that the other lacks, 0..1."""
     history: float = 0.25

@@ -101,7 +101,7 @@ def auc_and_tpr(
 
     Pairs that share their first utterance depend on each other: whole utterances are resampled.
     """
-    order, ends = _ladder(scores)
+    order, ends = ladder(scores)
     positive, cluster = positive[order], cluster[order]
 
     def both(weights: Floats) -> tuple[float, float]:
@@ -115,7 +115,7 @@ def auc_and_tpr(
         allowed = int(np.count_nonzero(miss <= MAX_FPR * miss[-1]))
         return auc, float(hit[allowed - 1] / hit[-1]) if allowed else 0.0
 
-    draws = [both(counts[cluster]) for counts in _resamples(clusters, seed, resamples)]
+    draws = [both(counts[cluster]) for counts in resampled_counts(clusters, seed, resamples)]
     auc, tpr = both(np.ones(len(scores)))
     columns = np.array(draws, dtype=np.float64).reshape(-1, 2)
     return Sampled(auc, columns[:, 0]), Sampled(tpr, columns[:, 1])
@@ -136,7 +136,7 @@ def choose(scores: Floats, right: Bools, budget: float, share: str, weights: Flo
     if weights is not None:
         drawn = weights > 0
         scores, right, weights = scores[drawn], right[drawn], weights[drawn]
-    order, ends = _ladder(scores)
+    order, ends = ladder(scores)
     weight = np.ones(len(scores)) if weights is None else weights[order]
     hits = np.cumsum(weight)[ends]
     false = np.cumsum(weight * ~right[order])[ends]
@@ -169,7 +169,7 @@ def held_out(
 
     hit, false, wrong, cutoffs = rates(np.ones(n))
     draws = np.empty((resamples, 3))
-    both = zip(*(_resamples(len(half), seed, resamples, i) for i, half in enumerate(halves)), strict=True)
+    both = zip(*(resampled_counts(len(half), seed, resamples, i) for i, half in enumerate(halves)), strict=True)
     for at, counts in enumerate(both):
         weights = np.empty(n)
         for half, count in zip(halves, counts, strict=True):
@@ -186,14 +186,14 @@ def held_out(
     }
 
 
-def _ladder(scores: Floats) -> tuple[Ints, Ints]:
+def ladder(scores: Floats) -> tuple[Ints, Ints]:
     """Return the order from high to low, and the last place of each run of equal scores."""
     order = np.argsort(-scores, kind="stable")
     ranked = scores[order]
     return order, np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))
 
 
-def _resamples(n: int, seed: int, times: int, stream: int = 0) -> Iterator[Floats]:
+def resampled_counts(n: int, seed: int, times: int, stream: int = 0) -> Iterator[Floats]:
     """Yield how often each of n rows was drawn, `times` times."""
     rng = np.random.default_rng([seed, 4, stream])
     for _ in range(times):

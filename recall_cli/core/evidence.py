@@ -1,0 +1,247 @@
+"""Evidence for and against a candidate: in what two texts differ that a cosine does not see.
+
+Every check is symmetric in its two texts and finds nothing between equal ones. Costs (README has the
+measured ones) are a few set operations; words are looked at one by one only where they differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from recall_cli.core.opposites import BARE, NEGATORS, OPPOSITES
+from recall_cli.core.synonyms import MEMBERS
+from recall_cli.core.text_facts import CONTENT, EMPTY, Facts, facts, is_anaphoric
+from recall_cli.core.words import WEIGHTS, ranks
+from recall_cli.errors import UsageError
+from recall_cli.types import Evidence
+
+__all__ = ["VETOES", "Evidence", "Facts", "evidence", "facts", "is_anaphoric", "margin", "vetoes"]
+
+VETOES: dict[str, float] = {
+    "numbers": 0.0,
+    "negation": 0.0,
+    "roles": 0.0,
+    "names": 0.0,
+    "detail": 0.5,
+}
+"""Checks that `--veto` may turn into a flat no, and the value of their evidence above which they say it."""
+
+SLIP_SHARE = 0.15
+"""Overlap under which no typing errors are looked for: they would not save the pair, and looking costs."""
+
+UNKNOWN = 1.0
+"""The weight of a word that the vocabulary does not hold."""
+
+
+def evidence(
+    query: Facts,
+    candidate: Facts,
+    similarity: float,
+    others: Iterable[tuple[float, int]] = (),
+    *,
+    group: int = -1,
+    labels: int = 0,
+    wrong: int = 0,
+) -> Evidence:
+    """Return the evidence of one candidate for a query.
+
+    :param others: (similarity, answer group) of the other near candidates.
+    :param group: the candidate's own answer group: others of the same group do not narrow the margin.
+    :param labels: how often this candidate's answer was checked, and `wrong` how often it was not right.
+    """
+    found = Evidence(similarity)
+    if others:
+        found.margin = margin(similarity, group, others)
+    if labels:
+        found.history = (wrong + 0.5) / (labels + 2)
+    compare(query, candidate, found)
+    return found
+
+
+def margin(similarity: float, group: int, others: Iterable[tuple[float, int]]) -> float:
+    """Return the similarity minus that of the best candidate with another answer group.
+
+    Where all others are of the same group, the one with another answer is at best as near as the last
+    of them: the cautious value. 0 without any other.
+    """
+    best = -1.0
+    least = similarity
+    for other, its_group in others:
+        if its_group != group:
+            best = max(best, other)
+        else:
+            least = min(least, other)
+    return similarity - (best if best > -1.0 else least)
+
+
+def compare(query: Facts, candidate: Facts, found: Evidence) -> None:
+    """Fill in what the two texts themselves tell."""
+    words, theirs = query.words, candidate.words
+    counts = (query.count, candidate.count)
+    longer = max(counts)
+    found.length_ratio = min(counts) / longer if longer else 1.0
+    if query.numbers or candidate.numbers or query.soft or candidate.soft or query.units or candidate.units:
+        found.numbers = _numbers(query, candidate)
+    if words == theirs:
+        found.overlap = 1.0
+        found.roles = _roles(query, candidate)
+        return
+    weights = WEIGHTS
+    ours, others = words - theirs, theirs - words
+    if query.poles or candidate.poles or query.negated != candidate.negated:
+        found.negation = _negation(query, candidate, ours, others)
+    lost = gained = heaviest = 0.0
+    for token in ours:
+        weight = weights[token]
+        lost += weight
+        if weight > heaviest:
+            heaviest = weight
+    for token in others:
+        weight = weights[token]
+        gained += weight
+        if weight > heaviest:
+            heaviest = weight
+    shared = query.mass - lost
+    union = query.mass + gained
+    if heaviest == UNKNOWN and ours and others and shared > SLIP_SHARE * union:
+        slips = _slips(ours, others)
+        if slips:
+            for mine, other in slips:
+                lost -= weights[mine]
+                gained -= weights[other]
+                # Together they are one word of the union, and it is shared.
+                union -= min(weights[mine], weights[other])
+            ours = ours.difference([mine for mine, _ in slips])
+            others = others.difference([other for _, other in slips])
+            heaviest = max([weights[token] for token in ours | others], default=0.0)
+            shared = union - lost - gained
+    found.overlap = min(1.0, max(0.0, shared / union)) if union > 0 else 1.0
+    keys, their_keys = query.keys, candidate.keys
+    if keys or their_keys:
+        missing = len(keys & ours) + len(their_keys & others)
+        if missing:
+            found.names = missing / (len(keys) + len(their_keys))
+    if heaviest > CONTENT and shared > 0:
+        # The mark of a look-alike: nearly everything is shared, and what is not has weight.
+        found.detail = shared / (shared + max(lost, gained)) * heaviest
+    if query.roles and candidate.roles:
+        found.roles = _roles(query, candidate)
+
+
+def _numbers(query: Facts, candidate: Facts) -> float:
+    """1 when each text names a number or unit that the other lacks, 0.5 when only one does, else 0."""
+    mine = query.numbers - candidate.numbers - candidate.soft
+    theirs = candidate.numbers - query.numbers - query.soft
+    if mine and theirs:
+        return 1.0
+    if query.units - candidate.units and candidate.units - query.units:
+        return 1.0
+    if mine or theirs:
+        return 0.5
+    if query.soft - candidate.soft - candidate.numbers and candidate.soft - query.soft - query.numbers:
+        return 1.0
+    return 0.0
+
+
+def _negation(query: Facts, candidate: Facts, ours: frozenset[str], others: frozenset[str]) -> float:
+    """1 when the polarity differs: a negator on one side alone, or a word against its opposite, but not both.
+
+    "isn't enabled" and "is disabled" say the same: two turns are none.
+    """
+    turned = query.negated != candidate.negated
+    for token in query.poles:
+        if token in ours:
+            opposite = OPPOSITES.get(token)
+            # A negator has done its work above: "never" against "always" is one turn, not two.
+            if opposite is not None and token not in NEGATORS and not opposite.isdisjoint(others - NEGATORS):
+                turned = not turned
+            elif BARE[token] in others:
+                turned = not turned
+    for token in candidate.poles:
+        bare = BARE[token]
+        if bare in ours and token in others and token not in OPPOSITES.get(bare, EMPTY):
+            turned = not turned
+    return 1.0 if turned else 0.0
+
+
+def _slips(ours: frozenset[str], others: frozenset[str]) -> list[tuple[str, str]]:
+    """Return pairs of words that are one word and its typing error.
+
+    Exactly one of the two must be unknown: Austria and Australia are two words, and of two unknown
+    ones (names, codes) nobody can say that they are the same.
+    """
+    known = ranks()
+    found: list[tuple[str, str]] = []
+    for here, there, turn in ((ours, others, False), (others, ours, True)):
+        for odd in here:
+            if len(odd) < 4 or odd in known:
+                continue
+            for word in there:
+                if word in known and _is_slip(odd, word):
+                    found.append((word, odd) if turn else (odd, word))
+                    break
+    return found
+
+
+def _is_slip(odd: str, word: str) -> bool:
+    """Return True when `odd` is a slip in the word, or in one that the word is the head of."""
+    members = MEMBERS.get(word)
+    if members is None:
+        return _one_slip(odd, word)
+    return any(_one_slip(odd, member) for member in members)
+
+
+def _one_slip(a: str, b: str) -> bool:
+    """Return True when one inserted, missing, wrong or exchanged letter makes one of the other (two in long words)."""
+    if a[0] != b[0] or len(b) < 4 or abs(len(a) - len(b)) > 2:
+        return False
+    budget = 2 if min(len(a), len(b)) >= 8 else 1
+    start = 0
+    shortest = min(len(a), len(b))
+    while start < shortest and a[start] == b[start]:
+        start += 1
+    end = 0
+    while end < shortest - start and a[-1 - end] == b[-1 - end]:
+        end += 1
+    x, y = a[start : len(a) - end], b[start : len(b) - end]
+    if max(len(x), len(y)) <= budget:
+        return True
+    return len(x) == len(y) == 2 and x == y[::-1]
+
+
+def _roles(query: Facts, candidate: Facts) -> float:
+    """1 when two words that both texts hold have exchanged their places, else 0."""
+    mine, theirs = query.roles, candidate.roles
+    if mine is not None and theirs is not None:
+        moves: set[tuple[str, str]] = set()
+        for word, role in mine.items():
+            other = theirs.get(word)
+            if other is not None and other != role:
+                if (other, role) in moves:
+                    return 1.0
+                moves.add((role, other))
+    a, b = query.order, candidate.order
+    if a != b and len(a) == len(b) and query.words == candidate.words:
+        # The same sentence but for two words that changed places: does A pay B, does B pay A.
+        moved = [i for i in range(len(a)) if a[i] != b[i]]
+        if len(moved) == 2 and moved[1] - moved[0] > 1 and a[moved[0]] == b[moved[1]] and a[moved[1]] == b[moved[0]]:
+            between = a[moved[0] + 1 : moved[1]]
+            return 0.0 if between in (("and",), ("or",)) else 1.0
+    return 0.0
+
+
+def vetoes(found: Evidence, names: frozenset[str]) -> str | None:
+    """Return the name of the first check among `names` that speaks against serving, None when none does."""
+    for name, above in VETOES.items():
+        if name in names and getattr(found, name) > above:
+            return name
+    return None
+
+
+def check_vetoes(names: Iterable[str]) -> frozenset[str]:
+    """Return the names as a set. Raises UsageError when there is no such check."""
+    chosen = frozenset(names)
+    unknown = sorted(chosen - VETOES.keys())
+    if unknown:
+        raise UsageError(f"there is no check {unknown[0]!r} to veto with", hint=f"choose from {', '.join(VETOES)}")
+    return chosen

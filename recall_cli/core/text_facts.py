@@ -1,0 +1,179 @@
+"""What is known of one text before it is compared with another: computed once, when it is stored.
+
+`facts` costs a dictionary look-up a word; the rest (numbers, roles, names) is done only for texts that
+have something of the kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recall_cli.core.numbers import quantities
+from recall_cli.core.opposites import BARE, OPPOSITES
+from recall_cli.core.synonyms import FILLERS, listed
+from recall_cli.core.words import (
+    CAPITAL,
+    DIRECTIONS,
+    KEY,
+    NEGATION,
+    NUMBER,
+    POLE,
+    RARE,
+    ROLE,
+    WEIGHTS,
+    Word,
+    memory,
+    ranks,
+    read,
+)
+
+EMPTY: frozenset[str] = frozenset()
+
+CONTENT = 0.2
+"""From this weight on a word says what a text is about: beyond the 225 most frequent."""
+
+LONGEST_ANAPHORA = 14
+"""Words beyond which a text is taken to stand on its own."""
+
+_POINTERS = listed("it that this they them these those one ones he she him her its their there former latter same")
+"""Words that stand for something said before."""
+
+_GENERIC = FILLERS | listed("""continue yes no yeah yep yup nope sure right correct more again next previous last first second third other another
+    else too great good nice cool perfect fine thank thanks cheers fix explain show work do does make help use change try
+    stop start please why what how when where who which mean repeat elaborate shorter longer simpler detail details example
+    instead both none all never mind not don proceed agree agreed done got understand understood option answer question
+    sound look run will be have can could would should did true false wrong okay alright back expand summarize rewrite
+    rephrase describe create find remove add send confirm wait hmm um oh ah lol wow now then up down out ahead""")
+"""Words that ask for something only together with what they are asked about."""
+
+_ELLIPTIC = (
+    "and ",
+    "what about",
+    "how about",
+    "or ",
+    "but ",
+    "also ",
+    "then ",
+    "same for",
+    "same with",
+    "same but",
+    "now for",
+)
+
+
+@dataclass(slots=True)
+class Facts:
+    """One text, ready to be compared. Made by `facts`; the fields are read by `core.evidence` alone."""
+
+    words: frozenset[str]
+    """Canonical tokens, numbers left out."""
+    mass: float
+    """Sum of the words' weights."""
+    count: int
+    """Words as written."""
+    keys: frozenset[str] = EMPTY
+    """The named or rare words."""
+    numbers: frozenset[str] = EMPTY
+    soft: frozenset[str] = EMPTY
+    """Numbers that may match but need not: see `core.numbers`."""
+    units: frozenset[str] = EMPTY
+    negated: bool = False
+    poles: tuple[str, ...] = ()
+    """The words with a known opposite, or with a prefix that turns them round."""
+    roles: dict[str, str] | None = None
+    """Content word to the direction ("from", "to", "than", ...) it stands behind, "" before the first."""
+    order: tuple[str, ...] = ()
+    """All canonical tokens as they follow one another."""
+
+
+def facts(text: str) -> Facts:
+    """Return what a comparison needs to know of a text."""
+    known = memory()
+    pieces = text.split()
+    try:
+        found = [known[piece] for piece in pieces]
+    except KeyError:
+        found = [read(piece) for piece in pieces]
+    tokens: list[str] = []
+    kinds = 0
+    mass = 0.0
+    for word_tokens, word_kinds, word_mass in found:
+        tokens += word_tokens
+        kinds |= word_kinds
+        mass += word_mass
+    words = frozenset(tokens)
+    if len(words) != len(tokens):
+        mass = sum([WEIGHTS[token] for token in words])
+    made = Facts(words, mass, len(pieces), order=tuple(tokens))
+    if kinds & ~CAPITAL or (kinds and any(word[1] & CAPITAL for word in found[1:])):
+        _details(made, text, pieces, found, tokens, kinds)
+    return made
+
+
+def _details(made: Facts, text: str, pieces: list[str], found: list[Word], tokens: list[str], kinds: int) -> None:
+    if kinds & (KEY | CAPITAL):
+        keys = {token for token in made.words if WEIGHTS[token] >= RARE} if kinds & KEY else set()
+        if kinds & CAPITAL:
+            keys |= _named(pieces, found)
+        made.keys = frozenset(keys)
+    if kinds & NUMBER:
+        made.numbers, made.soft, made.units = quantities(text)
+    if kinds & NEGATION:
+        made.negated = True
+    if kinds & POLE:
+        vocabulary = ranks()
+        made.poles = tuple([t for t in made.words if t in OPPOSITES or BARE[t] in vocabulary])
+    if kinds & ROLE:
+        made.roles = _roles(tokens)
+
+
+def _named(pieces: list[str], found: list[Word]) -> set[str]:
+    """Return the words whose capital is not explained by the start of a sentence."""
+    names: set[str] = set()
+    # A text that shouts, or a Title Case Heading, names nothing by its capitals.
+    if sum([word[1] & CAPITAL for word in found]) > CAPITAL * (len(found) // 2 + 1):
+        return names
+    starts = True
+    for piece, word in zip(pieces, found, strict=True):
+        if word[1] & CAPITAL and (not starts or piece[1:2].isupper()):
+            names.update(word[0])
+        starts = piece[-1] in ".?!:"
+    return names - FILLERS
+
+
+def _roles(tokens: list[str]) -> dict[str, str] | None:
+    roles: dict[str, str] = {}
+    role = ""
+    for token in tokens:
+        if token in DIRECTIONS:
+            role = "than" if token in ("versus", "vs", "against") else token
+        elif WEIGHTS[token] > CONTENT and token not in roles:
+            roles[token] = role
+    return roles if len(roles) > 1 and len(set(roles.values())) > 1 else None
+
+
+def is_anaphoric(text: str) -> bool:
+    """Return True for a text that means nothing without what was said before it, or says too little to be matched.
+
+    Such a text ("continue", "yes", "how do I fix it?", "and the second one?", "Paris") may hit by
+    identity, which holds the turns before it, but must never be matched by meaning.
+    """
+    pieces = text.split(None, LONGEST_ANAPHORA)
+    if len(pieces) > LONGEST_ANAPHORA:
+        return False
+    # Scripts without spaces say a sentence in one piece.
+    if len(pieces) < 2 and (text.isascii() or len(text.strip()) < 4):
+        return True
+    tokens = [token for piece in pieces for token in read(piece).tokens]
+    odd = [piece for piece in pieces if read(piece).kinds & NUMBER and any(c.isdigit() for c in piece)]
+    if len(odd) > 1 or any(piece[0].isalpha() for piece in odd):
+        return False  # an exercise or a code: it says what it is about
+    content = [token for token in tokens if token not in _GENERIC and (len(token) > 1 or not token.isascii())]
+    if not content:
+        return True
+    if len(content) > 2 or len(pieces) > 8:
+        return False
+    if len(pieces) <= 6 and text.lstrip().lower().startswith(_ELLIPTIC):
+        return True
+    # "translate that to French" says two things, and still hangs on what "that" is.
+    return any(token in _POINTERS for token in (tokens if len(content) == 1 else tokens[1:2]))

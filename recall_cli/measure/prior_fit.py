@@ -1,0 +1,248 @@
+"""Learn the prior weights of the evidence, and say how far they carry: `python -m recall_cli.measure.prior_fit`.
+
+A logistic fit with a level for each set, so that no set's share of wrong answers is learned; every family
+of sets weighs the same, and so do the two classes in each; signs are held (`core.prior.SIGNS`), and a
+ridge pulls towards similarity alone. Each number is also reported with the set's family left out.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from recall_cli.core.embed import make_embedder
+from recall_cli.core.prior import FEATURES, FIELDS, SIGNS, Prior, shipped
+from recall_cli.measure import prior_sets
+from recall_cli.measure.model_eval import default_folder
+from recall_cli.measure.prior_sets import Rows
+from recall_cli.measure.result import new_result
+from recall_cli.types import Progress, Result
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Bools = NDArray[np.bool_]
+
+VERSION = "1"
+BARE = -2.0
+"""The weight of closeness that the ridge pulls to: similarity alone, at the slope `adaptive` starts from."""
+RIDGE = 4.0
+"""Pull on each weight, against families of FAMILY_ROWS rows: a field needs more than one family to move far."""
+FAMILY_ROWS = 400.0
+HISTORY = 2.0
+"""Not learned, there is no history in pairs: half the slope of the logit at one wrong of four, because an
+entry's labels come at other similarities than the one at hand."""
+BUDGETS = (0.01, 0.05)
+RESAMPLES = 400
+STEPS = 60
+
+Fitted = tuple[float, ...]
+
+
+def fit(sets: Sequence[Rows], *, ridge: float = RIDGE, centre: Fitted | None = None) -> tuple[float, Fitted]:
+    """Return (level, weights in the order of FIELDS) that tell wrong from right best over the sets.
+
+    The level is for balanced classes, averaged over the sets.
+
+    :param centre: where the ridge pulls: similarity alone, or weights that are already good.
+    """
+    families = Counter(rows.family for rows in sets)
+    free = [i for i, name in enumerate(FIELDS) if name != "history"]
+    x = np.concatenate([rows.x[:, free] for rows in sets])
+    wrong = np.concatenate([~rows.same for rows in sets]).astype(np.float64)
+    own = np.repeat(np.arange(len(sets)), [len(rows.same) for rows in sets])
+    weight = np.concatenate([_balance(rows) * FAMILY_ROWS / families[rows.family] for rows in sets])
+    signs = np.array([SIGNS[FIELDS[i]] for i in free], dtype=np.float64)
+    pull = np.zeros(len(free))
+    if centre is None:
+        pull[FIELDS.index("closeness")] = BARE
+    else:
+        pull[:] = [centre[i] for i in free]
+    indicator = np.eye(len(sets))[own]
+    full = np.concatenate([x, indicator], axis=1)
+    n = len(free)
+    ridges = np.concatenate([np.full(n, ridge), np.full(len(sets), 1e-6)])
+    pulls = np.concatenate([pull, np.zeros(len(sets))])
+    side = np.concatenate([signs, np.zeros(len(sets))])
+
+    def loss(at: Floats) -> float:
+        z = full @ at
+        return float(weight @ (np.logaddexp(0, z) - wrong * z) + ridges @ (at - pulls) ** 2 / 2)
+
+    at = pulls.copy()
+    value = loss(at)
+    for _ in range(STEPS):
+        p = 1 / (1 + np.exp(-np.clip(full @ at, -30, 30)))
+        gradient = full.T @ (weight * (p - wrong)) + ridges * (at - pulls)
+        curve = weight * p * (1 - p)
+        hessian = full.T @ (full * curve[:, None]) + np.diag(ridges)
+        # A weight at 0 that is pushed over to its wrong side stays there.
+        on = ~((at == 0) & (gradient * side > 0))
+        step = np.zeros_like(at)
+        step[on] = np.linalg.solve(hessian[np.ix_(on, on)], gradient[on])
+        size = 1.0
+        while True:
+            new = at - size * step
+            new[new * side < 0] = 0.0
+            new_value = loss(new)
+            if new_value <= value or size < 1e-4:
+                break
+            size /= 2
+        gained, at, value = value - new_value, new, new_value
+        if gained < 1e-9 * abs(value):
+            break
+    w, levels = at[:n], at[n:]
+    weights = np.zeros(len(FIELDS))
+    weights[free] = w
+    weights[FIELDS.index("history")] = HISTORY
+    return float(levels.mean()) - HISTORY * 0.25, tuple(weights.tolist())
+
+
+def _balance(rows: Rows) -> Floats:
+    """Return row weights that sum to 1, half of it on either class."""
+    n = len(rows.same)
+    right = max(1, int(rows.same.sum()))
+    wrong = max(1, n - int(rows.same.sum()))
+    return np.where(rows.same, 0.5 / right, 0.5 / wrong)
+
+
+def risk(rows: Rows, weights: Fitted) -> Floats:
+    """Return the rows' logit of being wrong, but for the level."""
+    found: Floats = rows.x @ np.array(weights)
+    return found
+
+
+def held_out_risk(sets: Sequence[Rows], target: Rows) -> Floats:
+    """Return the target's risk, each fold by weights that saw neither that fold nor its texts."""
+    found = np.zeros(len(target.same))
+    for fold in np.unique(target.fold):
+        # All sets of a family share their texts and the numbers of their folds.
+        seen = [rows.take(rows.fold != fold) if rows.family == target.family else rows for rows in sets]
+        mine = target.fold == fold
+        found[mine] = risk(target.take(mine), fit(seen)[1])
+    return found
+
+
+def auc(score: Floats, same: Bools) -> float:
+    """Return the chance that a right pair scores above a wrong one; ties count half."""
+    order = np.argsort(score, kind="stable")
+    ranked = score[order]
+    _, first, count = np.unique(ranked, return_index=True, return_counts=True)
+    ranks = np.empty(len(score))
+    ranks[order] = np.repeat(first + (count + 1) / 2, count)
+    n = int(same.sum())
+    return float((ranks[same].sum() - n * (n + 1) / 2) / (n * (len(same) - n)))
+
+
+def hit_rate(score: Floats, same: Bools, budget: float) -> float:
+    """Return the share of right pairs above the lowest cutoff that lets through at most `budget` of the wrong ones."""
+    wrong = np.sort(score[~same])[::-1]
+    allowed = int(np.floor(budget * len(wrong) + 1e-9))
+    # The first wrong pair that may not pass sets the cutoff; what ties with it does not pass either.
+    return float((score[same] > wrong[allowed]).mean()) if allowed < len(wrong) else 1.0
+
+
+def measures(score: Floats, same: Bools) -> tuple[float, ...]:
+    """Return AUC and the hit rate at each budget."""
+    return auc(score, same), *(hit_rate(score, same, budget) for budget in BUDGETS)
+
+
+def compare(scores: dict[str, Floats], same: Bools, *, seed: int = 0, resamples: int = RESAMPLES) -> list[dict[str, Any]]:
+    """Return one row a score with intervals, and its difference to the first score on the same resamples."""
+    right, wrong = np.flatnonzero(same), np.flatnonzero(~same)
+    rng = np.random.default_rng([seed, 23])
+    draws: dict[str, list[tuple[float, ...]]] = {name: [] for name in scores}
+    for _ in range(resamples):
+        picked = np.concatenate([rng.choice(right, len(right)), rng.choice(wrong, len(wrong))])
+        for name, score in scores.items():
+            draws[name].append(measures(score[picked], same[picked]))
+    first = np.array(draws[next(iter(scores))])
+    keys = ("auc", *(f"hit_rate_at_{budget:g}" for budget in BUDGETS))
+    rows = []
+    for name, score in scores.items():
+        drawn = np.array(draws[name])
+        low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
+        below, above = np.quantile(drawn - first, [0.025, 0.975], axis=0)
+        found: dict[str, Any] = {"score": name}
+        for i, (key, value) in enumerate(zip(keys, measures(score, same), strict=True)):
+            found[key] = value
+            found[f"{key}_interval"] = [float(low[i]), float(high[i])]
+            found[f"{key}_gain_interval"] = [float(below[i]), float(above[i])]
+        rows.append(found)
+    return rows
+
+
+def run(
+    folder: Path, *, embedder: str = "static", pairs: int = 2_500, seed: int = 0, progress: Progress | None = None
+) -> tuple[Prior, Result]:
+    """Learn the weights and report, set by set, bare similarity against them: shipped, cross-fitted, family left out."""
+    result = new_result("prior fit", {"embedder": embedder, "pairs": pairs, "seed": seed, "ridge": RIDGE})
+    model = make_embedder(embedder)
+    sets = [*prior_sets.world(model, pairs, seed), prior_sets.fow(folder, model)]
+    sets += prior_sets.intents(folder, model, seed)
+    level, weights = fit(sets)
+    prior = Prior(round(level, 4), tuple(round(w, 4) for w in weights), VERSION)
+    for done, rows in enumerate(sets):
+        if progress:
+            progress(done, len(sets), rows.name)
+        others = [other for other in sets if other.family != rows.family]
+        scores = {
+            "similarity": rows.similarity,
+            "weights as shipped": -risk(rows, prior.weights),
+            "cross-fitted": -held_out_risk(sets, rows),
+            "family left out": -risk(rows, fit(others)[1]),
+        }
+        head = {"set": rows.name, "same": int(rows.same.sum()), "different": int((~rows.same).sum())}
+        result.rows += [head | found for found in compare(scores, rows.same, seed=seed)]
+    result.summary = {"weights": prior.named(), "level": prior.level, "embedder_fingerprint": model.fingerprint}
+    return prior, result
+
+
+def document(prior: Prior, result: Result) -> dict[str, Any]:
+    """Return the content of `core/prior-weights.json`."""
+    return {
+        "version": prior.version,
+        "features": FEATURES,
+        "level": prior.level,
+        "weights": prior.named(),
+        "made_by": "python -m recall_cli.measure.prior_fit",
+        "params": result.params,
+        "embedder_fingerprint": result.summary["embedder_fingerprint"],
+        "sets": {row["set"]: row["same"] + row["different"] for row in result.rows},
+    }
+
+
+def table(result: Result) -> str:
+    """Return the rows as text, one set a block."""
+    lines = []
+    for row in result.rows:
+        if row["score"] == "similarity":
+            lines.append(f"{row['set']} ({row['same']} same, {row['different']} different)")
+        cells = [f"  {row['score']:<20}"]
+        for key in ("auc", *(f"hit_rate_at_{budget:g}" for budget in BUDGETS)):
+            low, high = row[f"{key}_interval"]
+            gain = row[f"{key}_gain_interval"]
+            mark = "+" if gain[0] > 0 else "-" if gain[1] < 0 else " "
+            cells.append(f"{row[key]:.3f} [{low:.3f}, {high:.3f}]{mark}")
+        lines.append("  ".join(cells))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Write the weights beside `core/prior.py` and the table to standard output."""
+    folder = default_folder() or Path(sys.argv[1])
+    prior, result = run(folder)
+    target = Path(shipped.__code__.co_filename).parent / "prior-weights.json"
+    target.write_text(json.dumps(document(prior, result), indent=2) + "\n", encoding="utf-8")
+    sys.stdout.write(table(result) + "\n" + json.dumps(result.summary["weights"], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
