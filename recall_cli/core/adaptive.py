@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from recall_cli.core.calibration import FEATURES, Weights, fit, logits, similarity_of
+from recall_cli.core.calibration import FEATURES, MAX_LOGIT, Weights, fit, logits, similarity_of
 from recall_cli.core.certificate import NOTHING, BayesBound, BettingBound, Certificate
 from recall_cli.core.ring import UNKNOWN, WRONG, Ring
 from recall_cli.errors import UsageError
@@ -26,12 +26,21 @@ from recall_cli.types import Evidence, Verdict
 MAX_TARGET = 0.3
 """The alarm tests the target against three times it, which must stay below 1."""
 ALARM_FACTOR = 3.0
-WATCHFUL, WATCH_FROM = 5.0, 0.5
+WATCHFUL, WATCH_FROM = 5.0, 0.4
 """How many times as many hits are audited once a namespace's alarm is this full."""
 RETREAT = 1.0
-"""By how much a namespace raises its logits when its alarm goes off."""
-LEARN_LEAST, LEARN_MOST, LEARN_SHARE = 60, 300, 0.6
-"""Labels between two refits: at least, at most, and as a share of all labels so far."""
+"""By how much a namespace raises its logits when an alarm goes off."""
+DOUBT_GOAL = 4.0
+"""How strongly misses must speak for odds three times the model's before the namespace retreats.
+
+Higher than the audits' goal, since there are many more misses. They speak first when answers go stale:
+what lies just under the cutoff is labelled every time, what lies above it once in twenty.
+"""
+LEARN_LEAST, LEARN_MOST, LEARN_SHARE = 60, 100, 0.6
+"""Labels between two refits: at least, at most, and as a share of all labels so far.
+
+A refit takes a few milliseconds, so often is affordable; after a change, the sooner the better.
+"""
 FORGIVE = 0.5
 """What is left of a namespace's retreat after a refit, which has seen why it retreated."""
 MAX_FIT = 2_500
@@ -48,6 +57,7 @@ class Space:
     level: float = 0.0
     slope: float = 0.0
     alarm: float = 0.0
+    doubt: float = 0.0
     retreat: float = 0.0
     decisions: int = 0
     hits: int = 0
@@ -160,6 +170,8 @@ class AdaptivePolicy:
             self.labels += 1
             if self._ring.served[slot]:
                 self._audited(space, wrong)
+            elif self._learned:
+                self._missed(space, evidence, wrong)
             if self._learned:
                 self.theta = self._certificate.threshold()
             if self.labels < self._due or self._fitting:
@@ -332,6 +344,16 @@ class AdaptivePolicy:
             space.retreat += RETREAT
             space.alarm = 0.0
             self._certificate.alarm()
+
+    def _missed(self, space: Space, evidence: Evidence, wrong: int) -> None:
+        """Sum the evidence for "odds three times the model's" against "the model's"; retreat when it is strong."""
+        near, rest, slope = self._score(space, evidence)
+        z = rest + slope * near
+        q = max(self.target, 1 / (1 + math.exp(-z)) if z > -MAX_LOGIT else 0.0)
+        space.doubt = max(0.0, space.doubt + wrong * self._up - math.log(1 + (ALARM_FACTOR - 1) * q))
+        if space.doubt > DOUBT_GOAL:
+            space.retreat += RETREAT
+            space.doubt = 0.0
 
     def _rescore(self) -> None:
         """Put the window into the bins of today's weights, without retreats: those are for the moment."""
