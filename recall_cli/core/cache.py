@@ -127,6 +127,8 @@ class Cache:
                 if index is None:
                     return Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
                 ids, similarities = index.search(vector, 1)
+                if not len(ids):
+                    return Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
                 id, similarity = int(ids[0]), cosine(float(similarities[0]))
                 verdict = self.policy.decide(request.namespace, Evidence(similarity))
                 if not verdict.serve:
