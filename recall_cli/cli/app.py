@@ -75,6 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (head, less) has what it wanted. Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except MemoryError:
+        note("error: this takes more memory than the machine gives", "ask for fewer or smaller entries")
+        return 1
     except Exception as error:
         if _debug:
             traceback.print_exc()

@@ -9,7 +9,6 @@ import typer
 
 from recall_cli.errors import UsageError
 
-SYNTHETIC = "What is measured"
 OUTPUT = "Output"
 
 

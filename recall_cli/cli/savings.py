@@ -71,7 +71,8 @@ def savings(
     """
     from recall_cli.measure.savings import Plan, run
 
-    with Output(format, json, out) as output:
+    # The file that standard input comes from is read too.
+    with Output(format, json, out, inputs=["/dev/stdin" if log == "-" else log]) as output:
         plan = Plan(log, tau=tau, embedder=embedder, allow_sampled=allow_sampled, seed=seed)
         output.emit(run(plan, progress=output.progress), view)
 
@@ -84,6 +85,8 @@ def view(result: Result) -> list[Block]:
         blocks.append(_tiers(s))
     if s["exact_hits_displaced"]:
         blocks.append(Line(_displaced(s)))
+    if s["to_check"]:
+        blocks.append(Line(_to_check(len(s["to_check"]))))
     if s["excluded"]:
         blocks.append(_excluded(s))
     blocks += [_models(result), _tokens(result)]
@@ -158,6 +161,14 @@ def _displaced(s: Mapping[str, Any]) -> str:
     return (
         f"Semantic matching has a cost too: {count(s['exact_hits_displaced'])} requests that exact matching answers as "
         "logged get another stored answer once it is on."
+    )
+
+
+def _to_check(n: int) -> str:
+    pairs = f"{n} pairs of requests" if n > 1 else "1 pair of requests"
+    return (
+        f"{pairs} whose semantic answer differs from the logged one, to check by hand: their line numbers are in the "
+        "document (--out FILE), under to_check."
     )
 
 

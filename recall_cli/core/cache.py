@@ -125,6 +125,8 @@ class Cache:
                 if index is None:
                     return Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
                 ids, similarities = index.search(vector, self._candidates)
+                if not len(ids):
+                    return Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
                 id = int(ids[0])
                 evidence = self._evidence(request.text, ids, similarities)
                 similarity = evidence.similarity

@@ -204,8 +204,10 @@ def _plain_content(content: Any) -> Any:
         return content
     # Only the markers on the blocks themselves: deeper ones are somebody's data (headroom #3345).
     blocks = [{k: v for k, v in b.items() if k != "cache_control"} if isinstance(b, dict) else b for b in content]
-    if len(blocks) == 1 and blocks[0] == {"type": "text", "text": blocks[0].get("text")}:
-        return blocks[0]["text"]
+    if len(blocks) == 1 and isinstance(blocks[0], dict):
+        only: dict[str, Any] = blocks[0]
+        if only.keys() == {"type", "text"} and only["type"] == "text":
+            return only["text"]
     return blocks
 
 

@@ -6,6 +6,7 @@ No line is fatal and none is dropped silently: what is not a record is counted u
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,22 +19,16 @@ from recall_cli.errors import InputError
 from recall_cli.logs import answer, usage
 from recall_cli.logs.clean import clean
 from recall_cli.logs.reader import read_lines
-from recall_cli.logs.times import parse_time
+from recall_cli.logs.spans import read_span
+from recall_cli.logs.sse import BLANK
+from recall_cli.logs.walls import wall
 from recall_cli.types import Json, LogRecord
 
 REQUEST = ("request", "request_body", "requestBody")
 RESPONSE = ("response", "response_body", "responseBody")
-START = (
-    "start_time", "startTime", "request_start_time", "request_created_at", "started_at", "ts", "timestamp",
-    "@timestamp", "time", "date", "datetime", "created_at", "createdAt", "created",
-)  # fmt: skip
-END = ("end_time", "endTime", "ended_at", "finished_at", "completed_at", "response_created_at")
-LATENCY = {"latency_ms": 1e3, "duration_ms": 1e3, "latency_s": 1.0, "duration_s": 1.0, "latency_seconds": 1.0,
-           "duration_seconds": 1.0}  # fmt: skip
-"""A bare `latency` is left alone: half the tools mean seconds by it, half milliseconds."""
-TENANT = ("tenant", "tenant_id", "team", "team_id", "organization", "organization_id", "org_id", "user", "user_id")
-"""The first one present is the wall. Only fields of the row: a body's own `user` names an end user."""
 STATUS = ("status", "status_code", "response_status", "http_status")
+_STATUS = re.compile(r"\s*([1-5]\d\d)(\.0+)?(\s|$)")
+"""A status in a string: "500", "500.0" or "500 Internal Server Error"."""
 CACHED = ("cache_hit", "cacheHit", "cache_status", "cached")
 HOSTS = {"openrouter.ai": "openrouter", "azure.com": "azure", "groq.com": "groq", "deepseek.com": "deepseek",
          "together.xyz": "together", "fireworks.ai": "fireworks", "mistral.ai": "mistral", "x.ai": "x-ai"}  # fmt: skip
@@ -51,7 +46,10 @@ class Tally:
     repaired: Counter[str] = field(default_factory=Counter)
     """Lines that only the lenient parser could read, by what was wrong with them."""
     naive_times: int = 0
+    day_only_times: int = 0
     bad_times: int = 0
+    bad_durations: int = 0
+    """Negative ones and those over `spans.MAX_DURATION_S`."""
     usage_read: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(provider, how its input tokens were read) -> rows."""
     tenant_fields: Counter[str] = field(default_factory=Counter)
@@ -72,7 +70,8 @@ def read_log(log: str, tally: Tally, *, on_bytes: Callable[[int], None] | None =
         tally.records += 1
         yield record
     if not tally.lines:
-        raise InputError(f"{name} holds no line", hint="a log is JSON Lines: one request/response object a line")
+        why = f" that can be read: {tally.faults[0]}" if tally.faults else ""
+        raise InputError(f"{name} holds no line{why}", hint="a log is JSON Lines: one request/response object a line")
     if not tally.records:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in tally.skipped.most_common())
         raise InputError(
@@ -123,10 +122,14 @@ def _record(row: Json, source: str, tally: Tally) -> LogRecord | str:
     counted = usage.normalise(read.body.get("usage")) or usage.normalise(row.get("usage"))
     if counted is not None:
         tally.usage_read[provider, counted[1]] += 1
-    start, end = _times(row, read.body, tally)
-    tenant = next((k for k in TENANT if isinstance(row.get(k), (str, int)) and row[k] not in ("", False)), "")
+    span = read_span(row, read.body)
+    tally.naive_times += span.naive
+    tally.day_only_times += span.day_only
+    tally.bad_times += span.bad_times
+    tally.bad_durations += span.bad_durations
+    tenant, tenant_field = wall(row, source)
     if tenant:
-        tally.tenant_fields[tenant] += 1
+        tally.tenant_fields[tenant_field] += 1
     return LogRecord(
         source,
         provider,
@@ -134,11 +137,11 @@ def _record(row: Json, source: str, tally: Tally) -> LogRecord | str:
         request,
         read.text,
         counted[0] if counted else None,
-        start,
-        end,
+        span.start,
+        span.end,
         status,
         read.finish,
-        str(row[tenant]) if tenant else "",
+        tenant,
         "already_cached" if cached else read.flaw,
         read.tier,
     )
@@ -154,27 +157,31 @@ def _body(row: Json, names: tuple[str, ...]) -> tuple[Any, Json]:
 
 
 def _decoded(value: Any) -> Any:
-    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
-        try:
-            return orjson.loads(value)
-        except ValueError:
-            return value
+    if isinstance(value, str):
+        text = value.lstrip(BLANK)
+        if text.startswith(("{", "[")):
+            try:
+                return orjson.loads(text)
+            except ValueError:
+                return value
     return value
 
 
 def _status(row: Json, wrapper: Json) -> int | None:
     for value in (*(row.get(name) for name in STATUS), *(wrapper.get(name) for name in STATUS)):
-        if isinstance(value, str) and value.isdecimal():
-            value = int(value)
-        if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599:
-            return value
-        if isinstance(value, str) and value.lower() in ("failure", "failed", "error"):
-            return 500
+        if isinstance(value, str):
+            if value.lower() in ("failure", "failed", "error"):
+                return 500
+            if found := _STATUS.match(value):
+                return int(found.group(1))
+        # 500.0 too: some writers of JSON have no whole numbers.
+        elif isinstance(value, (int, float)) and value in range(100, 600):
+            return int(value)
     return None
 
 
 def _is_hit(value: Any) -> bool:
-    return value is True or (isinstance(value, str) and value.strip().lower() in ("true", "hit"))
+    return value == 1 or (isinstance(value, str) and value.strip().lower() in ("true", "hit", "1"))
 
 
 def _provider(row: Json, request: Json, body: Json, uri: str) -> str:
@@ -210,30 +217,3 @@ def _host(uri: str) -> str:
         return urlsplit(uri).hostname or ""
     except ValueError:
         return ""
-
-
-def _times(row: Json, body: Json, tally: Tally) -> tuple[float | None, float | None]:
-    start: float | None = None
-    for name in START:
-        if row.get(name) is None:
-            continue
-        parsed = parse_time(row[name])
-        if parsed is None:
-            tally.bad_times += 1
-            continue
-        start, naive = parsed
-        tally.naive_times += naive
-        break
-    if start is None and (created := parse_time(body.get("created"))):
-        start = created[0]
-    if start is None:
-        return None, None
-    for name in END:
-        ended = parse_time(row.get(name))
-        if ended is not None and ended[0] >= start:
-            return start, ended[0]
-    for name, unit in LATENCY.items():
-        took = row.get(name)
-        if isinstance(took, (int, float)) and not isinstance(took, bool) and 0 <= took < 1e9:
-            return start, start + took / unit
-    return start, None

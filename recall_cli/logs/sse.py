@@ -15,18 +15,20 @@ import orjson
 from recall_cli.types import Json
 
 DONE = "[DONE]"
+BLANK = "\ufeff \t\r\n"
+"""What may stand before the first character of a body that was logged as text: a byte order mark, white space."""
 
 
 def looks_like_sse(text: str) -> bool:
     """True when the text starts as an event stream does."""
-    return text.lstrip("\ufeff \r\n").startswith(("data:", "event:", "id:", "retry:", ":"))
+    return text.lstrip(BLANK).startswith(("data:", "event:", "id:", "retry:", ":"))
 
 
 def data_fields(text: str) -> Iterator[str]:
     """Yield the data of each event; the last may lack its blank line, as loggers trim."""
     held: list[str] = []
     # Not str.splitlines: it would also break at U+2028, which JSON strings may hold.
-    for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+    for line in text.lstrip(BLANK).replace("\r\n", "\n").replace("\r", "\n").split("\n"):
         if line.startswith("data:"):
             held.append(line[5:].removeprefix(" "))
         elif not line and held:
@@ -95,7 +97,8 @@ class _OpenAI:
         # Every chunk may say "usage": null; the real one comes last, with no choices.
         if chunk.get("usage") is not None:
             self.usage = chunk["usage"]
-        for choice in chunk["choices"] or ():
+        choices = chunk["choices"]
+        for choice in choices if isinstance(choices, list) else ():
             if not isinstance(choice, dict) or choice.get("index", 0) != 0:
                 continue
             delta = choice.get("delta")

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 EPOCH_MIN, EPOCH_MAX = 1e9, 1e10
 """2001 to 2286 in seconds. Ranges in ms, µs and ns follow by 1000 and do not overlap, so the unit is certain."""
 UNITS = (1.0, 1e3, 1e6, 1e9)
+DAY_S = 86_400.0
 
 _SPACED_ZONE = re.compile(r"\s+(UTC|GMT|Z|[+-]\d\d:?\d\d)$", re.IGNORECASE)
+_CLOCK = re.compile(r"\s*(\d?\d:\d\d(:\d\d([.,]\d+)?)?(\s*(UTC|GMT|Z|[+-]\d\d:?\d\d))?)\s*", re.IGNORECASE)
+_LONGEST_DAY = len("2025-W23-7")
 
 
-def parse_time(value: Any) -> tuple[float, bool] | None:
-    """Return (seconds since the epoch, was the zone missing?), or None when it is no time at all.
+class Moment(NamedTuple):
+    """A time that was read."""
+
+    seconds: float
+    """Since the epoch."""
+    naive: bool = False
+    """True when the zone was missing; UTC was assumed."""
+    day_only: bool = False
+    """True when only the day was named: the first second of it stands for all."""
+
+
+def parse_time(value: Any) -> Moment | None:
+    """Return the moment, or None when the value is no time at all.
 
     A missing zone is read as UTC. Numbers may count seconds, milli-, micro- or nanoseconds.
     """
@@ -36,13 +50,22 @@ def parse_time(value: Any) -> tuple[float, bool] | None:
     naive = when.tzinfo is None
     seconds = (when.replace(tzinfo=UTC) if naive else when).timestamp()
     # The year 1 is how several languages write "no time".
-    return (seconds, naive) if EPOCH_MIN <= seconds < EPOCH_MAX else None
+    return Moment(seconds, naive, _is_day(text)) if EPOCH_MIN <= seconds < EPOCH_MAX else None
 
 
-def _epoch(number: int | float) -> tuple[float, bool] | None:
+def clock(value: Any) -> str:
+    """Return a time of day without its day ("9:05:07" as "09:05:07"), or "" when the value is none."""
+    found = _CLOCK.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return ""
+    time = found.group(1)
+    return f"0{time}" if time[1] == ":" else time
+
+
+def _epoch(number: int | float) -> Moment | None:
     for unit in UNITS:
         if EPOCH_MIN * unit <= number < EPOCH_MAX * unit:
-            return number / unit, False
+            return Moment(number / unit)
     return None
 
 
@@ -56,6 +79,16 @@ def _iso(text: str) -> datetime | None:
         return datetime.fromisoformat(text.upper())
     except (ValueError, OverflowError):
         return None
+
+
+def _is_day(text: str) -> bool:
+    if len(text) > _LONGEST_DAY:
+        return False
+    try:
+        date.fromisoformat(text.upper())
+    except ValueError:
+        return False
+    return True
 
 
 def _http_date(text: str) -> datetime | None:

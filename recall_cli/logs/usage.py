@@ -23,11 +23,9 @@ def normalise(raw: Any) -> tuple[Usage, str] | None:
     """
     if not isinstance(raw, dict):
         return None
-    if "prompt_tokens" in raw:
-        return _openai(raw)
-    if "input_tokens" in raw:
-        return _anthropic(raw)
-    return None
+    found = _openai(raw) if "prompt_tokens" in raw else None
+    # Some gateways send the names of both, and null under one of them.
+    return _anthropic(raw) if found is None and "input_tokens" in raw else found
 
 
 def _openai(raw: Json) -> tuple[Usage, str] | None:

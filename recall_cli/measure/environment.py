@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -97,8 +96,3 @@ def _commit() -> str | None:
     if head.returncode:
         return None
     return head.stdout.strip() + ("+dirty" if state.stdout.strip() else "")
-
-
-def command_line() -> str:
-    """Return the command as it was typed, for the record of how to run it again."""
-    return " ".join(["recall", *sys.argv[1:]])

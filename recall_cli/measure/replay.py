@@ -2,12 +2,18 @@
 
 Two caches are walked at once. One holds exact keys alone; the other also serves the nearest neighbour.
 What the second answers beyond the first is the semantic tier's own worth, and all of its risk.
+
+Calls of the same instant: most logs cut their times to a step (a second, a day). A call shorter than the step was
+over before the next stamp, so it serves those that stand behind it in the file; a call as long as the step or longer
+was still under way and serves none of them. The first is an upper bound, and `leaning` counts what rests on it; of
+the second, `tied` counts the repeats that would be hits if the stamps were no start times after all.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +25,10 @@ from recall_cli.types import Evidence, Index, Policy, Progress, Vector
 
 PROGRESS_EVERY = 1000
 NO_TEXT = -1
+STEPS = (86_400.0, 3_600.0, 900.0, 60.0, 1.0)
+"""Seconds to which logs cut their times; 900 is a day or an hour in a zone that is off by quarters of an hour."""
+FINEST = 1e-3
+"""The step of all other logs: nobody needs to know the order within a millisecond."""
 
 
 @dataclass(slots=True)
@@ -33,6 +43,8 @@ class Call:
     end: float | None
     answer: bytes = b""
     """Digest of the normalised answer; empty when the log has none."""
+    line: int = 0
+    """Of the log, the first being 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +64,23 @@ class Hit:
         return self.exact_by is not None
 
 
-def mean_latency(calls: Sequence[Call]) -> float | None:
-    """Return the mean seconds a call took, over those that say; None when none does."""
+def median_latency(calls: Sequence[Call]) -> float | None:
+    """Return the median seconds a call took, over those that say; None when none does.
+
+    Not the mean: a single mistaken duration would decide over all calls that say none.
+    """
     took = [call.end - call.start for call in calls if call.start is not None and call.end is not None]
-    return math.fsum(took) / len(took) if took else None
+    return statistics.median(took) if took else None
+
+
+def time_step(starts: Sequence[float | None]) -> float:
+    """Return the step to which most of the times are cut; FINEST when to none."""
+    known = [start for start in starts if start is not None]
+    return next((step for step in STEPS if known and 2 * sum(s % step == 0 for s in known) > len(known)), FINEST)
 
 
 def time_order(starts: Sequence[float | None]) -> list[int]:
-    """Return positions by start time; one without a time stays behind the one before it."""
+    """Return positions by start time, then as given; one without a time stays behind the one before it."""
     known: list[float] = []
     last = -math.inf
     for start in starts:
@@ -69,7 +90,13 @@ def time_order(starts: Sequence[float | None]) -> list[int]:
 
 
 def replay(
-    calls: Sequence[Call], vectors: Vector, policy: Policy, *, latency: float = 0.0, progress: Progress | None = None
+    calls: Sequence[Call],
+    vectors: Vector,
+    policy: Policy,
+    *,
+    latency: float = 0.0,
+    step: float = 0.0,
+    progress: Progress | None = None,
 ) -> list[Hit | None]:
     """Return for each call (in the order given) the hit it would have been, or None.
 
@@ -78,13 +105,14 @@ def replay(
 
     :param vectors: rows are found by `Call.text`; a zero row means nothing is known of the text.
     :param latency: how long a call took that does not say.
+    :param step: to which times are cut; 0 lets no call serve another of its instant, whatever it took.
     """
     hits: list[Hit | None] = [None] * len(calls)
     exact, semantic = _ExactTier(), _SemanticTier(vectors, policy)
     pending: list[tuple[float, int, int, bool, bool]] = []
-    for step, at in enumerate(time_order([call.start for call in calls])):
-        if progress is not None and step % PROGRESS_EVERY == 0:
-            progress(step, len(calls), "replaying")
+    for turn, at in enumerate(time_order([call.start for call in calls])):
+        if progress is not None and turn % PROGRESS_EVERY == 0:
+            progress(turn, len(calls), "replaying")
         call = calls[at]
         while pending and (call.start is None or pending[0][0] <= call.start):
             _, _, done, to_exact, to_semantic = heapq.heappop(pending)
@@ -100,21 +128,49 @@ def replay(
             # The neighbour that once kept this key out of the semantic cache now rounds to below the cutoff.
             hits[at] = Hit(known, known)
         if known is None or found is None:
-            ready = -math.inf if call.start is None else _ready(call.start, call.end, latency)
-            heapq.heappush(pending, (ready, step, at, known is None, found is None))
+            ready = -math.inf if call.start is None else _ready(call.start, call.end, latency, step)
+            heapq.heappush(pending, (ready, turn, at, known is None, found is None))
     return hits
 
 
-def replay_exact(calls: Sequence[Call], *, latency: float = 0.0) -> list[bool]:
+def replay_exact(calls: Sequence[Call], *, latency: float = 0.0, step: float = 0.0) -> list[bool]:
     """Return for each call whether a cache of exact keys alone would have answered it; no vector is needed."""
     bare = [replace(call, text=NO_TEXT) for call in calls]
-    hits = replay(bare, np.empty((0, 1), dtype=np.float32), StaticPolicy(), latency=latency)
+    hits = replay(bare, np.empty((0, 1), dtype=np.float32), StaticPolicy(), latency=latency, step=step)
     return [hit is not None for hit in hits]
 
 
-def _ready(start: float, end: float | None, latency: float) -> float:
-    """Return when an answer can first be served: never to a call that starts at the same instant."""
-    return max(end if end is not None else start + latency, math.nextafter(start, math.inf))
+def leaning(calls: Sequence[Call], hits: Sequence[Hit | None]) -> int:
+    """Return how many hits are served by a call of the same instant: no time says that it came first."""
+    return sum(
+        call.start is not None and call.start in (calls[hit.served_by].start, _start(calls, hit.exact_by))
+        for call, hit in zip(calls, hits, strict=True)
+        if hit is not None
+    )
+
+
+def tied(calls: Sequence[Call], hits: Sequence[Hit | None]) -> int:
+    """Return how many misses repeat a call of the same instant."""
+    seen: set[tuple[bytes, float]] = set()
+    count = 0
+    for call, hit in zip(calls, hits, strict=True):
+        if call.start is not None:
+            key = (call.identity, call.start)
+            count += hit is None and key in seen
+            seen.add(key)
+    return count
+
+
+def _start(calls: Sequence[Call], at: int | None) -> float | None:
+    return None if at is None else calls[at].start
+
+
+def _ready(start: float, end: float | None, latency: float, step: float) -> float:
+    """Return when an answer can first be served."""
+    took = latency if end is None else end - start
+    if step and took < (step if start % step == 0 else FINEST):
+        return start
+    return max(start + took, math.nextafter(start, math.inf))
 
 
 class _ExactTier:

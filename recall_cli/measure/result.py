@@ -145,7 +145,7 @@ def _is_stdout(path: str) -> bool:
 def plain(value: Any) -> Any:
     """Return plain JSON values: numpy scalars, decimals and enums as numbers and text, NaN as null."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {plain(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     if isinstance(value, Enum):

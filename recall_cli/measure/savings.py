@@ -13,7 +13,17 @@ from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
 from recall_cli.logs.pairs import Tally, read_log
 from recall_cli.measure import savings_verdict as judge
 from recall_cli.measure.prices import PriceBook
-from recall_cli.measure.replay import Call, Hit, mean_latency, replay, time_order
+from recall_cli.measure.replay import (
+    Call,
+    Hit,
+    leaning,
+    median_latency,
+    replay,
+    replay_exact,
+    tied,
+    time_order,
+    time_step,
+)
 from recall_cli.measure.result import new_result
 from recall_cli.measure.savings_rows import SAMPLED, Rows, collect
 from recall_cli.measure.savings_tables import (
@@ -27,6 +37,7 @@ from recall_cli.measure.savings_tables import (
     excluded_by_reason,
     if_sampled_allowed,
     tier,
+    to_check,
     total_usd,
 )
 from recall_cli.measure.savings_warnings import warnings
@@ -56,10 +67,11 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     records = read_log(plan.log, tally, on_bytes=_reading(plan.log, progress))
     found = collect(records, tally, embedder=embedder, prices=prices, allow_sampled=plan.allow_sampled)
     calls = [row.call for row in found.rows if row.call]
-    latency = mean_latency(calls)
-    hits = replay(calls, found.vectors, policy, latency=latency or 0.0, progress=progress)
+    latency = median_latency(calls)
+    step = time_step([call.start for call in calls])
+    hits = replay(calls, found.vectors, policy, latency=latency or 0.0, step=step, progress=progress)
     served = _in_order(found, hits)
-    result.summary = _summary(plan, found, served, calls, hits, latency)
+    result.summary = _summary(plan, found, served, calls, hits, latency, step)
     result.summary["price_source"] = prices.source()
     result.summary["embedder"] = {"name": embedder.name, "fingerprint": embedder.fingerprint}
     result.rows = by_model(served)
@@ -88,6 +100,7 @@ def _summary(
     calls: Sequence[Call],
     hits: Sequence[Hit | None],
     latency: float | None,
+    step: float,
 ) -> dict[str, Any]:
     starts = [s.row.start for s in served]
     timed = [start for start in starts if start is not None]
@@ -105,6 +118,7 @@ def _summary(
         "verified": False,
         "answers_equal": answers_equal(added_pairs(calls, hits)),
     }
+    same_instant = _same_instant(calls, hits, latency, step)
     exact_answers, semantic_answers = (
         judge.Answers(tiers[name]["answers_equal"]["n"], tiers[name]["answers_equal"]["equal"])
         for name in ("exact", "semantic")
@@ -115,6 +129,8 @@ def _summary(
     main_exclusion = max(excluded, key=lambda reason: excluded[reason]["requests"], default="")
     sampled = if_sampled_allowed(found.rows, spend) if main_exclusion == SAMPLED else None
     order = "time" if len(timed) == len(starts) else "partly by file position" if timed else "file position"
+    coarse = judge.COARSE_TIMES if judge.leans(both["hits"], same_instant) else ""
+    unordered = coarse if timed else judge.NO_TIMES
     facts = judge.Facts(
         requests=len(served),
         cacheable=len(cacheable),
@@ -130,7 +146,9 @@ def _summary(
         tau=plan.tau,
         exact_answers=exact_answers,
         semantic_answers=semantic_answers,
-        ordered=bool(timed),
+        unordered=unordered,
+        tied=same_instant["misses"],
+        tokens=sum(s.row.usage.input + s.row.usage.output for s in cacheable if s.row.usage),
         repeats_sampled=found.sampled_admitted > 0,
         sampled=judge.Sampled(sampled["exact"]["hits"], sampled["exact"]["share"]) if sampled else None,
     )
@@ -139,11 +157,13 @@ def _summary(
         "requests": len(served),
         "order": order,
         "span_s": max(timed) - min(timed) if timed else None,
-        "mean_latency_s": latency,
+        "median_latency_s": latency,
+        "same_instant": same_instant,
         "cacheable": len(cacheable),
         "excluded": excluded,
         "if_sampled_allowed": sampled,
         "tiers": tiers,
+        "to_check": to_check(calls, hits, plan.seed),
         "exact_hits_displaced": displaced(calls, hits),
         "spend_usd": dollars(spend),
         "saved_usd": both["usd"],
@@ -158,6 +178,15 @@ def _summary(
         "skipped": dict(found.tally.skipped),
         "usage_read": _usage_read(found.tally),
     }
+
+
+def _same_instant(
+    calls: Sequence[Call], hits: Sequence[Hit | None], latency: float | None, step: float
+) -> dict[str, Any]:
+    """Return what rests on the order of calls that the log gives one time, which only the file knows."""
+    leaning_hits = leaning(calls, hits)
+    at_least = sum(replay_exact(calls, latency=latency or 0.0)) if leaning_hits else None
+    return {"step_s": step, "hits": leaning_hits, "exact_hits_at_least": at_least, "misses": tied(calls, hits)}
 
 
 def _usage_read(tally: Tally) -> dict[str, dict[str, int]]:

@@ -89,7 +89,8 @@ def collect(
             # What would have been sampled is only counted with exact keys: it needs no vector.
             text = NO_TEXT if request.exact_only or excluded else texts.add(request.text)
             digest = b"" if record.answer is None else _answer_digest(record.answer)
-            call = Call(request.identity, request.partition, text, record.start, record.end, digest)
+            line = int(record.source.rpartition(":")[2])
+            call = Call(request.identity, request.partition, text, record.start, record.end, digest, line)
             if excluded:
                 row.sampled = call
             else:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from recall_cli.measure import savings_verdict as judge
-from recall_cli.measure.replay import Call, Hit, mean_latency, replay_exact
+from recall_cli.measure.replay import Call, Hit, median_latency, replay_exact, time_step
 from recall_cli.measure.savings_rows import Row
 from recall_cli.stats import Z_95, wilson
 
+TO_CHECK = 20
+"""Pairs listed to be read by hand: what somebody really does read."""
 SMALLEST = Decimal("1e-8")
 """Dollars are kept to a hundred-millionth: a token of the cheapest model costs about that."""
 
@@ -81,6 +84,20 @@ def added_pairs(calls: Sequence[Call], hits: Sequence[Hit | None]) -> list[tuple
             if hit is not None and hit.exact_by is None]  # fmt: skip
 
 
+def to_check(calls: Sequence[Call], hits: Sequence[Hit | None], seed: int) -> list[dict[str, Any]]:
+    """Return up to TO_CHECK of the answers that only the semantic tier would serve and that differ from the logged.
+
+    Drawn by chance, not the least similar ones: the share that a reader finds wrong then holds for all that differ.
+    """
+    found = [
+        {"line": call.line, "served_from_line": calls[hit.served_by].line, "similarity": hit.similarity}
+        for call, hit in zip(calls, hits, strict=True)
+        if hit is not None and hit.exact_by is None and call.answer != calls[hit.served_by].answer
+    ]
+    drawn = random.Random(seed).sample(found, min(TO_CHECK, len(found)))
+    return sorted(drawn, key=lambda pair: pair["line"])
+
+
 def displaced(calls: Sequence[Call], hits: Sequence[Hit | None]) -> int:
     """Return how many answers exact keys alone would get right that the semantic tier replaces by another.
 
@@ -97,7 +114,8 @@ def if_sampled_allowed(rows: Sequence[Row], spend: Decimal) -> dict[str, Any]:
     """Return what exact keys would answer if calls kept out for being sampled were admitted."""
     paired = [(row, call) for row in rows if (call := row.call or row.sampled)]
     calls = [call for _, call in paired]
-    hits = replay_exact(calls, latency=mean_latency(calls) or 0.0)
+    step = time_step([call.start for call in calls])
+    hits = replay_exact(calls, latency=median_latency(calls) or 0.0, step=step)
     taken = [row for (row, _), hit in zip(paired, hits, strict=True) if hit]
     saved = total_usd(taken)
     return {"exact": {"hits": len(taken), "usd": dollars(saved), "share": float(saved / spend) if spend else None}}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,8 @@ At temperature 0 equal prompts get equal answers, so equality letter by letter i
 upper end of its interval stays below this, the log does not show that the semantic answers hold. It does not show that
 they are wrong either, since two right answers differ in wording: hence "not shown to be safe", and no more.
 """
+NO_TIMES = "the log has no times"
+COARSE_TIMES = "calls of one time are taken in the order of the file"
 MIN_ANSWERS = 30
 """Answers compared before that is said: fewer are a topic or two of the log, not a sample of it."""
 
@@ -135,11 +138,21 @@ class Facts:
     exact_answers: Answers
     semantic_answers: Answers
     """Of the hits that the semantic tier adds."""
-    ordered: bool
+    unordered: str = ""
+    """Why the sums are an upper bound, as a clause; "" when the log orders its calls."""
+    tied: int = 0
+    """Misses that repeat a call of the very same start time."""
+    tokens: int = 1
+    """Logged by the cacheable requests, in and out."""
     repeats_sampled: bool = False
     """Sampled calls were admitted: the model would have varied some of the answers counted as saved."""
     sampled: Sampled | None = None
     """None unless being sampled is the main exclusion."""
+
+
+def leans(hits: int, same_instant: Mapping[str, Any]) -> bool:
+    """Return whether enough hits rest on the order of the file to change what the sums mean."""
+    return bool(same_instant["hits"] > MIN_SHARE * hits)
 
 
 def verdict(facts: Facts) -> str:
@@ -164,8 +177,15 @@ def _without_dollars(facts: Facts) -> str:
         )
     if facts.hits == 0:
         return (
-            f"Not worth it: none of {facts.cacheable:,} cacheable requests was close to an earlier one"
-            f"{_kept_out(facts) if facts.sampled else ''}."
+            f"{_negative(facts)}: none of {facts.cacheable:,} cacheable requests was close to one "
+            f"answered before it{_tied(facts)}{_kept_out(facts) if facts.sampled else ''}."
+        )
+    if facts.spend == 0 and facts.priced >= MIN_PRICED * facts.cacheable:
+        if not facts.tokens:
+            return f"Not enough data: the {facts.priced:,} cacheable requests with a known price log 0 tokens."
+        return (
+            f"Not worth it: the {facts.priced:,} cacheable requests with token counts and a known price cost nothing, "
+            "so there is nothing to save."
         )
     if not priced:
         return (
@@ -184,7 +204,10 @@ def _by_dollars(facts: Facts) -> str:
     if not both_pay:
         why = " (its 95 % interval includes 0)" if facts.saved_interval[0] <= 0 else ""
         even = "even if every semantic answer held, " if facts.saved > facts.exact_saved else ""
-        return f"Not worth it: {even}a cache would save {_of_spend(facts.saved, facts)}{why}{only_sampled}."
+        return (
+            f"{_negative(facts)}: {even}a cache would save "
+            f"{_of_spend(facts.saved, facts)}{why}{_tied(facts)}{only_sampled}."
+        )
     if facts.semantic_answers.few_equal:
         return f"Not worth it on this evidence: {_exact(facts)}{only_sampled}{_semantic(facts)}."
     return f"Worth it only if the semantic answers hold: {_exact(facts)}{_semantic(facts)}."
@@ -193,11 +216,23 @@ def _by_dollars(facts: Facts) -> str:
 def _exact(facts: Facts) -> str:
     if not facts.exact_saved:
         return "exact matching alone saves nothing"
-    bound = "" if facts.ordered else "at most "
+    bound = "at most " if facts.unordered else ""
     known = "if repeating sampled answers is acceptable to you" if facts.repeats_sampled else "for certain"
-    sure = known if facts.ordered else "(the log has no times, so this is an upper bound)"
+    sure = f"({facts.unordered}, so this is an upper bound)" if facts.unordered else known
     wide = ", though its 95 % interval includes 0" if facts.exact_interval[0] <= 0 else ""
     return f"exact matching alone saves {bound}{_of_spend(facts.exact_saved, facts)} {sure}{wide}"
+
+
+def _negative(facts: Facts) -> str:
+    """Return the verdict when little or nothing is saved: it takes times that tell which call came first."""
+    return "Not enough data" if _tied(facts) else "Not worth it"
+
+
+def _tied(facts: Facts) -> str:
+    """Return what a negative verdict would miss, were equal start times no sign that the calls ran at once."""
+    if facts.tied < MIN_SHARE * facts.cacheable or not facts.tied:
+        return ""
+    return f"; {facts.tied:,} repeat a call of the same start time and would be answered had they come after it"
 
 
 def _semantic(facts: Facts) -> str:

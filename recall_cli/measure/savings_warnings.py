@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from recall_cli.logs.spans import MAX_DURATION_S
 from recall_cli.measure.savings_rows import Rows
 from recall_cli.measure.savings_words import model_names
 from recall_cli.types import Warn
@@ -84,12 +85,28 @@ def _about_times(found: Rows, summary: dict[str, Any]) -> list[Warn | None]:
         else None,
         Warn("bad_times", f"{tally.bad_times:,} time fields could not be read as a time") if tally.bad_times else None,
         Warn(
+            "day_only_times",
+            f"{tally.day_only_times:,} times name a day and no time of day: they count as its first second",
+            "log the time of day too, in the same field or in one named time",
+        )
+        if tally.day_only_times
+        else None,
+        *_about_ties(summary),
+        Warn(
+            "bad_durations",
+            f"{tally.bad_durations:,} durations are negative or over {MAX_DURATION_S / 3600:.0f} hour and were not "
+            "used: those requests take the median of the others",
+            "check the end times (end_time) and the unit of the durations (latency_ms)",
+        )
+        if tally.bad_durations
+        else None,
+        Warn(
             "latency_unknown",
             "no request says how long it took, so each answer counts as there at once: bursts of equal requests "
             "look better than they are",
             "log an end time (end_time) or a duration (latency_ms)",
         )
-        if summary["mean_latency_s"] is None and summary["cacheable"]
+        if summary["median_latency_s"] is None and summary["cacheable"]
         else None,
         Warn(
             "short_span",
@@ -99,6 +116,42 @@ def _about_times(found: Rows, summary: dict[str, Any]) -> list[Warn | None]:
         if span is not None and span < SHORT_SPAN_S
         else None,
     ]
+
+
+def _about_ties(summary: dict[str, Any]) -> list[Warn | None]:
+    same = summary["same_instant"]
+    exact = summary["tiers"]["exact"]["hits"]
+    hint = "log the start of each call to the millisecond"
+    return [
+        Warn(
+            "coarse_times",
+            f"{same['hits']:,} of {summary['tiers']['combined']['hits']:,} hits are served by a call of the same time "
+            f"({_step(same['step_s'])}), which came first only by the order of the file: this is an upper bound; "
+            f"exact matching answers between {same['exact_hits_at_least']:,} and {exact:,}",
+            hint,
+        )
+        if same["hits"]
+        else None,
+        Warn(
+            "same_instant",
+            f"{same['misses']:,} requests repeat one of the very same start time and count as misses: by their "
+            "durations both were under way at once",
+            f"if the times are no start times, these figures are a lower bound: {hint}",
+        )
+        if same["misses"]
+        else None,
+    ]
+
+
+def _step(seconds: float) -> str:
+    """Return how a log cuts its times, in words."""
+    if seconds < 1:
+        return "to the millisecond"
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= length:
+            n = round(seconds / length)
+            return f"cut to the {unit}" if n == 1 else f"cut to {n} {unit}s"
+    return "cut to the second"
 
 
 def _about_dollars(found: Rows, summary: dict[str, Any], models: list[dict[str, Any]]) -> list[Warn | None]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +268,65 @@ def test_what_cannot_be_read(
     assert says in err
     assert len(err.strip().splitlines()) == 2
     assert main(["savings", str(tmp_path)]) == 4
+
+
+def test_out_over_the_log_is_refused(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = log.read_bytes()
+    assert main(["savings", str(log), "--embedder", "hash-v1", "--out", str(log)]) == 2
+    assert "is the file that is read" in capsys.readouterr().err
+    with log.open("rb") as file:
+        command = [sys.executable, "-m", "recall_cli", "savings", "-", "-e", "hash-v1", "--out", str(log)]
+        done = subprocess.run(command, stdin=file, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert log.read_bytes() == before
+
+
+def test_closed_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    assert main(["savings", "-", "--embedder", "hash-v1"]) == 4
+    assert capsys.readouterr().err.splitlines() == [
+        "error: standard input is closed",
+        "  pipe the log in, or name a file",
+    ]
+
+
+def test_a_log_whose_name_is_no_utf8(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = os.fsdecode(os.fsencode(log.parent) + b"/b\xff.jsonl")
+    os.rename(log, odd)
+    assert main(["savings", odd, "--embedder", "hash-v1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["params"]["log"].endswith("/b?.jsonl")
+    assert main(["savings", odd + "\udcff"]) == 4
+    assert "b\\udcff.jsonl" in capsys.readouterr().err
+
+
+def test_no_odd_line_ends_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    odd: list[dict[str, Any]] = [
+        {**pair("a", 0), "response": 'data: {"choices": 5}\n\ndata: [DONE]\n\n'},
+        {**pair("a", 0), "response": [{"choices": True}]},
+        {**pair("a", 0), "status": "1" * 5000},
+        {**pair("a", 0), "tenant": "\ud800", "provider": "\ud800"},
+        pair("a", 0, "m\ud800"),
+        pair("\ud83d", 0),
+    ]
+    path = tmp_path / "log"
+    path.write_text("\n".join(map(json.dumps, [pair("a", 0), *odd, pair("a", 50)])))
+    assert main(["savings", str(path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["summary"]["requests"] == 8
+    assert "m\\ud800" in [row["model"] for row in document["rows"]]
+    for shown in ("table", "csv", "markdown"):
+        assert main(["savings", str(path), "--format", shown]) == 0
+
+
+def test_pairs_to_check_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed(capsys, tmp_path / "log", semantic_pairs(60), "--out", str(tmp_path / "out.json"))
+    pairs = json.loads((tmp_path / "out.json").read_bytes())["summary"]["to_check"]
+    assert 1 < len(pairs) <= 20
+    assert set(pairs[0]) == {"line", "served_from_line", "similarity"}
+    assert f"{len(pairs)} pairs of requests whose semantic answer differs from the logged one, to check by hand" in out
+    assert "line numbers are in the document (--out FILE)" in out
+    exact = [pair("a", 10 * i) for i in range(3)]
+    assert "to check" not in printed(capsys, tmp_path / "log", exact)
 
 
 def test_a_distance_for_a_similarity(log: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -196,6 +196,13 @@ def test_empty_text_and_several_answers_hit_exactly_only() -> None:
     assert not parsed({**BODY, "n": 1}).exact_only
 
 
+@pytest.mark.parametrize("odd", [["x"], [None], [[]], [{}], [{"type": "text"}], [1, 2]])
+def test_odd_content_of_earlier_turns_is_only_odd(odd: Any) -> None:
+    messages = [{"role": "system", "content": odd}, *BODY["messages"]]
+    assert isinstance(parse_body("openai", {**BODY, "messages": messages}), Request)
+    assert isinstance(parse_body("anthropic", {**BODY, "system": odd}), Request)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

@@ -45,7 +45,7 @@ def test_models_and_places_of_a_record_are_clean(tmp_path: Path) -> None:
     assert record.model == "x\\x1b]0;hi\\x07\\ny"
     assert record.source == f"{tmp_path}/a\\x1b[1mb.jsonl:1"
     # A key, not a name: two tenants that look alike when cleaned must not share answers.
-    assert record.tenant == "t\x1b"
+    assert record.tenant == '[["team","t\\u001b"]]'
 
 
 @pytest.mark.parametrize("content", [None, b"", b"hello", b"\0", b"\xff\xfe"])

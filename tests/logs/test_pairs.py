@@ -87,19 +87,69 @@ def test_a_time_without_a_zone_is_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "end"),
+    ("fields", "end", "bad"),
     [
-        ({"end_time": T + 2}, T + 2),
-        ({"latency_ms": 2000}, T + 2),
-        ({"duration_s": 2}, T + 2),
-        ({"end_time": T - 5}, None),
-        ({"latency": 2}, None),
-        ({"latency_ms": -1}, None),
-        ({}, None),
+        ({"end_time": T + 2}, T + 2, 0),
+        ({"latency_ms": 2000}, T + 2, 0),
+        ({"duration_s": 2}, T + 2, 0),
+        ({"latency_ms": 3.6e6}, T + 3600, 0),
+        ({"latency": 2}, None, 0),
+        ({"latency_ms": True}, None, 0),
+        # A day says nothing of seconds.
+        ({"end_time": "2024-10-20"}, None, 0),
+        ({}, None, 0),
+        ({"end_time": T - 5}, None, 1),
+        ({"latency_ms": -1}, None, 1),
+        ({"end_time": "2100-01-01T00:00:00Z"}, None, 1),
+        ({"latency_ms": 8e8}, None, 1),
+        ({"latency_ms": 10**400}, None, 1),
+        ({"end_time": "2100-01-01T00:00:00Z", "latency_ms": 2000}, T + 2, 1),
+        ({"latency_ms": float("nan"), "duration_s": 2}, T + 2, 1),
     ],
 )
-def test_ends(fields: dict[str, Any], end: float | None) -> None:
-    assert one(row(**fields)).end == end
+def test_ends(fields: dict[str, Any], end: float | None, bad: int) -> None:
+    tally = Tally()
+    found = _record(row(**fields), "log:1", tally)
+    assert isinstance(found, LogRecord)
+    assert (found.end, tally.bad_durations) == (end, bad)
+
+
+DAY = "2024-10-20"
+MIDNIGHT = T - T % 86_400
+
+
+@pytest.mark.parametrize(
+    ("fields", "start", "end"),
+    [
+        ({"date": DAY, "time": "22:47:56"}, T, None),
+        ({"date": DAY, "time": "22:47:56Z", "latency_ms": 500}, T, T + 0.5),
+        ({"timestamp": DAY, "time": "22:47"}, T - 56, None),
+        ({"date": DAY, "start_time": "22:47:56", "end_time": "22:47:58"}, T, T + 2),
+        ({"date": DAY}, MIDNIGHT, None),
+        # The day's first second is no start, so an end tells no duration; a duration does.
+        ({"date": DAY, "end_time": T}, MIDNIGHT, None),
+        ({"date": DAY, "latency_ms": 500}, MIDNIGHT, MIDNIGHT + 0.5),
+        # Whatever says more than the day is better.
+        ({"date": DAY, "created_at": T}, T, None),
+        ({"date": DAY, "response": {**RESPONSE, "created": int(T)}}, T, None),
+        ({"date": "2020-01-01", "response": {**RESPONSE, "created": int(T)}}, 1_577_836_800.0, None),
+    ],
+)
+def test_a_day_and_a_time_of_day(fields: dict[str, Any], start: float, end: float | None) -> None:
+    tally = Tally()
+    bare = {**RESPONSE, "created": None}
+    found = _record({"request": REQUEST, "response": bare, **fields}, "log:1", tally)
+    assert isinstance(found, LogRecord)
+    assert (found.start, found.end) == (start, end)
+    assert tally.day_only_times == (start % 86_400 == 0)
+    assert (tally.bad_times, tally.bad_durations) == (0, 0)
+
+
+@pytest.mark.parametrize("fields", [{"time": "12:00:07"}, {"date": DAY, "time": "25:00:00"}, {"time": "soon"}])
+def test_a_time_of_day_without_its_day_is_counted(fields: dict[str, Any]) -> None:
+    tally = Tally()
+    _record({"request": REQUEST, "response": CLAUDE, **fields}, "log:1", tally)
+    assert tally.bad_times == 1
 
 
 @pytest.mark.parametrize(
@@ -137,25 +187,41 @@ def test_who_bills(asked: str, answered: str, uri: str, billed: str) -> None:
 
 
 def test_tenants_are_fields_of_the_row_alone() -> None:
-    assert one(row(team="red", user="ann")).tenant == "red"
-    assert one(row(user_id=7)).tenant == "7"
+    tally = Tally()
+    found = _record(row(team="red", user="ann"), "log:1", tally)
+    assert isinstance(found, LogRecord)
+    assert (found.tenant, tally.tenant_fields) == ('[["team","red"]]', {"team": 1})
     assert one(row(request={**REQUEST, "user": "ann"})).tenant == ""
-    assert one(row(user="", team=None)).tenant == ""
 
 
-@pytest.mark.parametrize("value", [True, "True", "HIT", "hit"])
+@pytest.mark.parametrize("value", [True, "True", "HIT", "hit", 1, 1.0, "1"])
 def test_cached_already(value: object) -> None:
     assert one(row(cache_hit=value)).flaw == "already_cached"
 
 
-@pytest.mark.parametrize("value", [False, None, "None", "False", "MISS", "", 0])
+@pytest.mark.parametrize("value", [False, None, "None", "False", "MISS", "", 0, 2, "0", [], {}])
 def test_not_cached_yet(value: object) -> None:
     assert one(row(cache_hit=value)).flaw == ""
 
 
-@pytest.mark.parametrize("fields", [{"status": 429}, {"status_code": "500"}, {"status": "failure"}])
+@pytest.mark.parametrize("fields", [{"status": 429}, {"status_code": "500"}, {"status": "failure"},
+                                    {"status": 500.0}, {"status": "500.0"}, {"status": "503 Service Unavailable"},
+                                    {"response": {"status": "429", "body": RESPONSE}}])  # fmt: skip
 def test_failures(fields: dict[str, Any]) -> None:
     assert one(row(**fields)).flaw == "error"
+
+
+@pytest.mark.parametrize(
+    "value", ["1" * 5000, 10**400, float("inf"), 500.5, True, 99, 600, "5000", "5", "", [], {}, "ok"]
+)
+def test_what_is_no_status(value: object) -> None:
+    assert one(row(status=value)).status is None
+    assert one(row(status=value)).flaw == ""
+
+
+def test_a_byte_order_mark_before_a_body_that_was_logged_as_text() -> None:
+    found = one(row(request="\ufeff" + json.dumps(REQUEST), response="\ufeff\r\n" + json.dumps(RESPONSE)))
+    assert (found.request, found.answer, found.usage) == (REQUEST, "Hello", Usage(9, 2))
 
 
 def test_usage_of_the_row_when_the_body_has_none() -> None:

@@ -127,6 +127,23 @@ def test_data_of_several_lines_is_one_event() -> None:
     assert list(data_fields("data: {\ndata: }\n\ndata:x")) == ["{\n}", "x"]
 
 
+@pytest.mark.parametrize("before", ["\ufeff", "\ufeff\r\n", " \n"])
+def test_what_stands_before_the_first_event_loses_nothing(before: str) -> None:
+    assert collapse_text(before + openai_stream().removeprefix(": keep-alive\n\n")) == collapse_text(openai_stream())
+    assert collapse_text(before + anthropic_stream()) == collapse_text(anthropic_stream())
+    assert list(data_fields(before + "data: one\n\ndata: two")) == ["one", "two"]
+    first = {"choices": [{"index": 0, "delta": {"content": "Yo"}, "finish_reason": "stop"}]}
+    assert answer.read(f"{before}data: {json.dumps(first)}\n\ndata: [DONE]\n\n").text == "Yo"
+
+
+@pytest.mark.parametrize("choices", [5, True, {"a": 1}, "x", [5, None], [[]]])
+def test_choices_that_are_no_choices(choices: Any) -> None:
+    stream = f"data: {json.dumps({'choices': choices})}\n\ndata: [DONE]\n\n"
+    assert answer.read(stream).flaw == "stream_cut_off"
+    assert answer.read([{"choices": choices}]).flaw == "stream_cut_off"
+    assert answer.read({"choices": choices}).flaw == "answer_unreadable"
+
+
 def test_plain_text_is_no_stream() -> None:
     assert not looks_like_sse("The data: is in")
     assert looks_like_sse("\n: ping\n\ndata: {}\n\n")

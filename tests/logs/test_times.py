@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_cli.logs.times import parse_time
+from recall_cli.logs.times import Moment, clock, parse_time
 
 T = 1_729_464_476.0  # 2024-10-20 22:47:56 UTC
 
@@ -34,7 +34,7 @@ T = 1_729_464_476.0  # 2024-10-20 22:47:56 UTC
     ],
 )
 def test_zoned(text: object) -> None:
-    assert parse_time(text) == (T, False)
+    assert parse_time(text) == Moment(T)
 
 
 @pytest.mark.parametrize("text", ["2024-10-20T22:47:56", "2024-10-20 22:47:56.000", "Sun Oct 20 22:47:56 2024"])
@@ -42,13 +42,13 @@ def test_a_missing_zone_is_utc_and_said(text: str, monkeypatch: pytest.MonkeyPat
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("TZ", "America/New_York")
         time.tzset()
-        assert parse_time(text) == (T, True)
+        assert parse_time(text) == Moment(T, naive=True)
     time.tzset()
 
 
 def test_fractions_are_kept() -> None:
-    assert parse_time("2024-10-20T22:47:56.25Z") == (T + 0.25, False)
-    assert parse_time(1729464476250) == (T + 0.25, False)
+    assert parse_time("2024-10-20T22:47:56.25Z") == Moment(T + 0.25)
+    assert parse_time(1729464476250) == Moment(T + 0.25)
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,19 @@ def test_no_time(value: object) -> None:
 def test_never_raises(value: object) -> None:
     found = parse_time(value)
     assert found is None or 1e9 <= found[0] < 1e10
+
+
+@pytest.mark.parametrize("text", ["2024-10-20", "2024-W42-7", " 2024-10-20 "])
+def test_a_day_without_a_time_of_day(text: str) -> None:
+    assert parse_time(text) == Moment(T - T % 86_400, naive=True, day_only=True)
+    assert parse_time("2024-10-20T00:00") == Moment(T - T % 86_400, naive=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("12:00:07", "12:00:07"), (" 9:05 ", "09:05"), ("12:00:07.25Z", "12:00:07.25Z"), ("12:00:07 UTC", "12:00:07 UTC"),
+     ("23:59:59,5 +02:00", "23:59:59,5 +02:00"), ("2024-10-20T12:00:07", ""), ("noon", ""), ("", ""), (1207, ""),
+     (None, ""), ("123:00", ""), ("12:00:07 and on", "")],
+)  # fmt: skip
+def test_a_time_of_day_without_a_day(value: object, shown: str) -> None:
+    assert clock(value) == shown

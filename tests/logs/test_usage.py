@@ -36,6 +36,14 @@ def test_more_cached_than_input_means_exclusive() -> None:
     assert normalise(raw) == (Usage(1169, 9, cache_read=1165), CORRECTED)
 
 
+def test_null_under_one_name_is_counted_under_the_other() -> None:
+    nulls = {"prompt_tokens": None, "completion_tokens": None}
+    assert normalise({**nulls, "input_tokens": 10, "output_tokens": 5}) == (Usage(10, 5), EXCLUSIVE)
+    both = {"prompt_tokens": 10, "completion_tokens": 5, "input_tokens": 10, "output_tokens": 5}
+    assert normalise(both) == (Usage(10, 5), INCLUSIVE)
+    assert normalise({**nulls, "input_tokens": None}) is None
+
+
 def test_deepseek_hits_and_misses_add_up_to_the_prompt() -> None:
     raw = {"prompt_tokens": 100, "prompt_cache_hit_tokens": 64, "prompt_cache_miss_tokens": 36, "completion_tokens": 5}
     assert normalise(raw) == (Usage(100, 5, cache_read=64), INCLUSIVE)

@@ -15,8 +15,20 @@ from recall_cli.core.auto import AutoIndex
 from recall_cli.core.embed import make_embedder
 from recall_cli.core.index import ExactIndex
 from recall_cli.core.policy import StaticPolicy
-from recall_cli.measure.replay import NO_TEXT, Call, Hit, mean_latency, replay, replay_exact, time_order
-from recall_cli.types import Evidence
+from recall_cli.measure.replay import (
+    FINEST,
+    NO_TEXT,
+    Call,
+    Hit,
+    leaning,
+    median_latency,
+    replay,
+    replay_exact,
+    tied,
+    time_order,
+    time_step,
+)
+from recall_cli.types import Evidence, Verdict
 
 VECTORS = np.array([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0], [0, 0, 0], [0.6, 0.8, 0]], dtype=np.float32)
 """Cosines: 0-1 0.8, 0-2 0, 1-2 0.6, 1-4 0.96; text 3 holds no known token."""
@@ -27,8 +39,8 @@ def call(text: int, start: float | None, end: float | None = None, *, wall: str 
     return Call(identity, wall.encode(), text, start, start if end is None else end, b"answer")
 
 
-def walk(calls: Sequence[Call], tau: float = 0.75, latency: float = 0.0) -> list[Hit | None]:
-    return replay(calls, VECTORS, StaticPolicy(tau), latency=latency)
+def walk(calls: Sequence[Call], tau: float = 0.75, latency: float = 0.0, step: float = 0.0) -> list[Hit | None]:
+    return replay(calls, VECTORS, StaticPolicy(tau), latency=latency, step=step)
 
 
 def test_exact_then_semantic_then_miss() -> None:
@@ -67,9 +79,9 @@ def test_an_exact_repeat_is_a_hit_even_when_its_neighbour_no_longer_serves() -> 
 
         asked = 0
 
-        def decide(self, namespace: str, evidence: Evidence) -> tuple[bool, float]:
+        def decide(self, namespace: str, evidence: Evidence) -> Verdict:
             self.asked += 1
-            return self.asked == 1, self.tau
+            return Verdict(self.asked == 1, self.tau)
 
     hits = replay([call(0, 1), call(1, 2), call(1, 3)], VECTORS, Fickle(0.8))
     assert hits[1] is not None
@@ -98,17 +110,60 @@ def test_a_call_under_way_serves_nobody() -> None:
     assert walk([call(0, 1, 10), call(0, 5, 6), call(0, 9), call(0, 10)]) == [None, None, Hit(1, 1), Hit(1, 1)]
 
 
-def test_a_call_without_an_end_takes_the_mean() -> None:
+def test_a_call_without_an_end_takes_the_median() -> None:
     calls = [call(0, 1), call(0, 3), call(0, 4)]
     for c in calls:
         c.end = None
     assert walk(calls, latency=2.5) == [None, None, Hit(0, 0)]
-    assert mean_latency([call(0, 1, 3), call(0, 1, 2), calls[0]]) == 1.5
-    assert mean_latency(calls) is None
+    assert median_latency([call(0, 1, 3), call(0, 1, 2), call(0, 1, 3600), calls[0]]) == 2
+    assert median_latency(calls) is None
 
 
 def test_calls_of_the_same_instant_do_not_serve_each_other() -> None:
     assert walk([call(0, 1), call(0, 1), call(1, 1)]) == [None, None, None]
+
+
+def test_a_call_shorter_than_the_step_serves_those_behind_it() -> None:
+    """Times cut to the minute: a call of 2 s was over before the next of its minute, one of 90 s was not."""
+    short = [call(0, 60, 62), call(0, 60, 62), call(1, 60, 62), call(0, 120, 122)]
+    assert walk(short) == [None, None, None, Hit(0, 0)]
+    hits = walk(short, step=60.0)
+    assert [hit is not None for hit in hits] == [False, True, True, True]
+    assert (leaning(short, hits), leaning(short, walk(short))) == (2, 0)
+    assert (tied(short, hits), tied(short, walk(short))) == (0, 1)
+    long = [call(0, 60, 150), call(0, 60, 150), call(0, 120, 122), call(0, 180, 181)]
+    assert walk(long, step=60.0) == walk(long) == [None, None, None, Hit(2, 2)]
+    # A time that is not cut is taken at its word.
+    odd = [call(0, 61.5, 63), call(0, 61.5, 63)]
+    assert walk(odd, step=60.0) == [None, None]
+    assert tied(odd, walk(odd, step=60.0)) == 1
+
+
+def test_without_any_duration_the_order_of_the_file_decides_an_instant() -> None:
+    """As for all calls then: each answer counts as there at once, which a warning says."""
+    calls = [call(0, 1.0005), call(0, 1.0005)]
+    for c in calls:
+        c.end = None
+    assert walk(calls, step=FINEST) == [None, Hit(0, 0)]
+    assert walk(calls, step=FINEST, latency=1.0) == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("starts", "step"),
+    [
+        ([86_400.0 * i for i in (19_000, 19_000, 19_001)], 86_400.0),
+        ([86_400.0 * 19_000 - 5.5 * 3600] * 3, 900.0),
+        ([7200.0, 10_800.0, 10_801.0], 3600.0),
+        ([60.0, 120.0, 120.0, 181.0], 60.0),
+        ([1.0, 2.0, 63.0], 1.0),
+        ([1.25, 2.0, 63.5], FINEST),
+        ([None, 60.0, None], 60.0),
+        ([None], FINEST),
+        ([], FINEST),
+    ],
+)
+def test_the_step_that_times_are_cut_to(starts: list[float | None], step: float) -> None:
+    assert time_step(starts) == step
 
 
 def test_without_times_the_file_is_the_order() -> None:
@@ -208,3 +263,13 @@ def test_exact_keys_alone_need_no_vectors(log: list[Call]) -> None:
 def test_exact_hits_do_not_depend_on_the_cutoff(log: list[Call]) -> None:
     loose, strict = walk(log, 0.0), walk(log, 1.0)
     assert [h is not None and h.exact for h in loose] == [h is not None and h.exact for h in strict]
+
+
+@given(st.lists(calls, max_size=25), st.sampled_from([1.0, 4.0]))
+def test_exact_hits_at_the_step_are_no_fewer(log: list[Call], step: float) -> None:
+    strict, loose = walk(log), walk(log, step=step)
+    exact = [sum(hit is not None and hit.exact for hit in hits) for hits in (strict, loose)]
+    assert exact[0] <= exact[1]
+    assert leaning(log, strict) == 0
+    if not leaning(log, loose):
+        assert strict == loose

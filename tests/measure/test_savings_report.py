@@ -151,10 +151,12 @@ def test_semantic_hits_that_agree_by_chance_are_not_worth_it(log: Path) -> None:
 @pytest.mark.parametrize("model", ["gpt-4o", "our-llama"])
 def test_what_allowing_sampled_calls_would_bring(log: Path, model: str) -> None:
     unset = {"temperature": None}
-    lines = [line(f"{i % 200}", NEW_YEAR + i * DAY / 80, request=unset, model=model) for i in range(400)]
+    lines = [
+        line(f"{i % 200}", NEW_YEAR + i * DAY / 80, request=unset, model=model, latency_ms=1e5) for i in range(400)
+    ]
     # Also what is cacheable as it is: of four slow calls, the second starts before the first has ended.
-    lines += [line("0", NEW_YEAR + 7 * DAY + at, model=model, latency_ms=9e6) for at in (0, 1, DAY, 1.5 * DAY)]
-    # What says no latency takes the mean of all, here above 60 s: the second of these is no hit.
+    lines += [line("0", NEW_YEAR + 7 * DAY + at, model=model, latency_ms=3e6) for at in (0, 1, DAY, 1.5 * DAY)]
+    # What says no latency takes the median of all, here 100 s: the second of these is no hit.
     lines += [line("z", NEW_YEAR + 9 * DAY + at, request=unset, model=model, latency_ms=None) for at in (0, 60)]
     # And what no flag admits.
     lines.append(line("0", NEW_YEAR + 10 * DAY, request={**unset, "tools": [{"type": "function"}]}, model=model))
@@ -338,7 +340,9 @@ def test_the_order_of_lines_changes_nothing(log: Path) -> None:
     lines = [line(f"question {i % 7}", NEW_YEAR + 60 * i, answer=f"{i % 2}") for i in range(40)]
     straight = measure(log, lines, embedder="static").summary
     random.Random(1).shuffle(lines)
-    assert measure(log, lines, embedder="static").summary == straight
+    shuffled = measure(log, lines, embedder="static").summary
+    # But the numbers of the lines.
+    assert shuffled | {"to_check": 0} == straight | {"to_check": 0}
     assert straight["tiers"]["combined"]["hits"] > 0
 
 
@@ -371,3 +375,120 @@ def test_verdicts_of_whole_logs(log: Path) -> None:
     assert result.summary["tiers"]["exact"]["hits"] == 250
     low, high = result.summary["saved_usd_interval"]
     assert low < result.summary["saved_usd"] == 0.875 < high
+
+
+def hinted(result: Result, code: str) -> str:
+    return next(f"{w.message} {w.hint}" for w in result.warnings if w.code == code)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"end_time": "2100-01-01"}, {"end_time": 4e9}, {"latency_ms": 8e8}, {"latency_ms": -5}]
+)
+def test_one_bad_duration_decides_nothing(log: Path, bad: dict[str, Any]) -> None:
+    lines = [line("a", NEW_YEAR + i * DAY / 20, latency_ms=None) for i in range(300)]
+    lines[299] |= bad
+    result = measure(log, lines)
+    assert result.summary["tiers"]["exact"]["hits"] == 299
+    assert result.summary["verdict"].startswith("Worth it")
+    assert ("bad_durations" in codes(result)) == (bad != {"end_time": "2100-01-01"})
+
+
+def test_bad_durations_are_said(log: Path) -> None:
+    result = measure(log, [line("a", latency_ms=1e9), line("b", latency_ms=-1), line("c", latency_ms=900)])
+    assert result.summary["median_latency_s"] == pytest.approx(0.9)
+    assert hinted(result, "bad_durations").startswith("2 durations are negative or over 1 hour and were not used")
+
+
+def test_days_without_a_time_of_day_are_an_upper_bound(log: Path) -> None:
+    """Ten questions, 150 times a day: over two days each is a hit but for its first time."""
+    lines = [line(f"{i % 10}", f"2026-01-0{1 + i // 150}") for i in range(300)]
+    result = measure(log, lines)
+    summary = result.summary
+    assert summary["tiers"]["exact"]["hits"] == 290
+    assert summary["same_instant"] == {"step_s": DAY, "hits": 140, "exact_hits_at_least": 150, "misses": 0}
+    assert summary["verdict"].startswith("Worth it: exact matching alone saves at most $")
+    assert "upper bound" in summary["verdict"]
+    assert hinted(result, "day_only_times").startswith("300 times name a day and no time of day")
+    said = hinted(result, "coarse_times")
+    assert said.startswith("140 of 290 hits are served by a call of the same time (cut to the day)")
+    assert "exact matching answers between 150 and 290" in said
+
+
+def test_a_day_and_a_time_of_day_in_two_fields_are_one_time(log: Path) -> None:
+    lines = [line(f"{i % 10}", None, date="2026-01-01", time=f"12:{i // 60:02}:{i % 60:02}") for i in range(300)]
+    result = measure(log, lines)
+    assert result.summary["tiers"]["exact"]["hits"] == 290
+    assert result.summary["span_s"] == 299
+    assert not {"bad_times", "day_only_times", "coarse_times"} & set(codes(result))
+    assert result.summary["verdict"].startswith("Worth it")
+    assert "upper bound" not in result.summary["verdict"]
+
+
+def test_calls_of_one_instant_are_never_called_not_worth_it(log: Path) -> None:
+    """All 300 carry the time of the export: by their durations they ran at once."""
+    result = measure(log, [line("a", NEW_YEAR + 0.123) for _ in range(300)])
+    assert result.summary["tiers"]["exact"]["hits"] == 0
+    assert result.summary["same_instant"]["misses"] == 299
+    assert result.summary["verdict"].startswith(
+        "Not enough data: none of 300 cacheable requests was close to one answe"
+    )
+    assert "299 repeat a call of the same start time" in result.summary["verdict"]
+    assert "lower bound" in hinted(result, "same_instant")
+    # Without durations each answer counts as there at once.
+    silent = measure(log, [line("a", NEW_YEAR + 0.123, latency_ms=None) for _ in range(300)])
+    assert silent.summary["tiers"]["exact"]["hits"] == 299
+    assert {"latency_unknown", "coarse_times"} <= set(codes(silent))
+    assert "to the millisecond" in hinted(silent, "coarse_times")
+
+
+def test_sampled_calls_are_ordered_alike(log: Path) -> None:
+    lines = [line("a", "2026-01-01", request={"temperature": 1}) for _ in range(4)]
+    assert measure(log, lines).summary["if_sampled_allowed"]["exact"]["hits"] == 3
+    assert measure(log, lines, allow_sampled=True).summary["tiers"]["exact"]["hits"] == 3
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"tenant": {"id": "a"}}, {"tenant": {"id": "b"}}),
+        ({"tenant": 1.0}, {"tenant": 2.0}),
+        ({"tenant": 0}, {"tenant": False}),
+        ({"tenant": "7"}, {"user": "7"}),
+        ({"tenant": "7"}, {"tenant": 7}),
+    ],
+)
+def test_no_wall_is_crossed(log: Path, one: dict[str, Any], other: dict[str, Any]) -> None:
+    lines = [line("a", NEW_YEAR + 10 * i, **(one if i % 2 else other)) for i in range(4)]
+    summary = measure(log, lines, embedder="static").summary
+    assert (summary["tiers"]["combined"]["hits"], summary["tenants"]["n"]) == (2, 2)
+
+
+def test_a_free_model_has_nothing_to_save(log: Path) -> None:
+    usage = {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}
+    lines = [line(f"{i % 9}", NEW_YEAR + 60 * i, response=usage) for i in range(300)]
+    assert (
+        measure(log, lines).summary["verdict"].startswith("Not enough data: the 300 cacheable requests with a known ")
+    )
+
+
+def test_pairs_to_check_by_hand(log: Path) -> None:
+    ways = ("How do I reset my password?", "how do i reset my password")
+    lines: list[Any] = [b"no record"]
+    lines += [
+        line(way, NEW_YEAR + 100 * i + 50 * j, tenant=i, answer="Click." if i % 6 == 0 else f"Click {j}.")
+        for i in range(30)
+        for j, way in enumerate(ways)
+    ]
+    result = measure(log, lines, embedder="static", tau=0.99)
+    assert result.summary["tiers"]["semantic"]["hits"] == 30
+    pairs = result.summary["to_check"]
+    assert len(pairs) == 20
+    for pair in pairs:
+        # Line 1 is no record; of each two lines the second is served from the first, and one in six agrees.
+        assert pair["line"] % 2 == 1
+        assert pair["served_from_line"] == pair["line"] - 1
+        assert (pair["line"] // 2 - 1) % 6 != 0
+        assert 0.99 <= pair["similarity"] <= 1
+    assert [pair["line"] for pair in pairs] == sorted({pair["line"] for pair in pairs})
+    assert measure(log, lines, embedder="static", tau=0.99).summary["to_check"] == pairs
+    assert measure(log, lines, embedder="static", tau=0.99, seed=1).summary["to_check"] != pairs

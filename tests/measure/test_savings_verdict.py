@@ -9,13 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_cli.measure.savings_verdict import (
+    COARSE_TIMES,
     DAY_S,
     HOUR_S,
     MIN_ANSWERS,
+    NO_TIMES,
     Answers,
     Facts,
     Sampled,
     blocks,
+    leans,
     rate_interval,
     total_interval,
     verdict,
@@ -37,7 +40,6 @@ GOOD = Facts(
     tau=0.8,
     exact_answers=Answers(50, 50),
     semantic_answers=Answers(102, 98),
-    ordered=True,
 )
 
 
@@ -66,8 +68,25 @@ ALLOWED = "repeating a sampled answer is acceptable to you: with --allow-sampled
         ({"saved": 10.0}, f"Worth it: {EXACT} for certain."),
         ({"saved": 10.0, "repeats_sampled": True},
          f"Worth it: {EXACT} if repeating sampled answers is acceptable to you."),
-        ({"ordered": False, "saved": 10.0}, "Worth it: exact matching alone saves at most $10.00 of the $100.00 spent "
-                                            "(10.0 %) (the log has no times, so this is an upper bound)."),
+        ({"unordered": NO_TIMES, "saved": 10.0}, "Worth it: exact matching alone saves at most $10.00 of the $100.00 "
+                                                 "spent (10.0 %) (the log has no times, so this is an upper bound)."),
+        ({"unordered": COARSE_TIMES, "saved": 10.0},
+         "Worth it: exact matching alone saves at most $10.00 of the $100.00 spent (10.0 %) (calls of one time are "
+         "taken in the order of the file, so this is an upper bound)."),
+        # Misses for the sake of equal times: enough of them, and the log does not say that it is not worth it.
+        ({"hits": 0, "tied": 8}, "Not enough data: none of 800 cacheable requests was close to one answered before "
+                                 "it; 8 repeat a call of the same start time and would be answered had they come after "
+                                 "it."),
+        ({"hits": 0, "tied": 7}, "Not worth it: none of 800 cacheable requests was close to one answered before it."),
+        ({"saved": 0.99, "exact_saved": 0.99, "tied": 400},
+         "Not enough data: a cache would save $0.990 of the $100.00 spent (0.99 %); 400 repeat a call of the same "
+         "start time and would be answered had they come after it."),
+        ({"saved": 10.0, "tied": 400}, f"Worth it: {EXACT} for certain."),
+        # Nothing costs anything, or nothing was counted.
+        ({"spend": 0.0, "cacheable_spend": 0.0}, "Not worth it: the 800 cacheable requests with token counts and a "
+                                                 "known price cost nothing, so there is nothing to save."),
+        ({"spend": 0.0, "cacheable_spend": 0.0, "tokens": 0},
+         "Not enough data: the 800 cacheable requests with a known price log 0 tokens."),
         # Low agreement: the verdict rests on exact matching alone.
         (HEX, f"Worth it: {EXACT} for certain; {UNSURE}"),
         ({"exact_saved": 0.5, **HEX}, "Not worth it on this evidence: exact matching alone saves $0.500 of the $100.00 "
@@ -86,7 +105,7 @@ ALLOWED = "repeating a sampled answer is acceptable to you: with --allow-sampled
          "(its 95 % interval includes 0)."),
         ({"saved": 0.99, "exact_saved": 0.99},
          "Not worth it: a cache would save $0.990 of the $100.00 spent (0.99 %)."),
-        ({"hits": 0}, "Not worth it: none of 800 cacheable requests was close to an earlier one."),
+        ({"hits": 0}, "Not worth it: none of 800 cacheable requests was close to one answered before it."),
         ({"cacheable": 199, "priced": 199}, "Not enough data: 199 of 1,000 requests could be cached, and a verdict "
                                             "needs 200; kept out mainly as tools."),
         ({"requests": 7, "cacheable": 7, "priced": 7, "main_exclusion": ""},
@@ -109,11 +128,11 @@ ALLOWED = "repeating a sampled answer is acceptable to you: with --allow-sampled
         ({"cacheable": 9, "priced": 9, "sampled": Sampled(500, 0.5)},
          f"Not enough data: 9 of 1,000 requests could be cached, and a verdict needs 200; if {ALLOWED}save 50.0 % of "),
         ({"hits": 0, "sampled": Sampled(3, 0.004)},
-         "Not worth it: none of 800 cacheable requests was close to an earlier one; kept out mainly as sampled, and "
-         "even with --allow-sampled exact matching alone would only save 0.40 % of the spend."),
+         "Not worth it: none of 800 cacheable requests was close to one answered before it; kept out mainly as "
+         "sampled, and even with --allow-sampled exact matching alone would only save 0.40 % of the spend."),
         ({"hits": 0, "sampled": Sampled(0, 0.0)},
-         "Not worth it: none of 800 cacheable requests was close to an earlier one; kept out mainly as sampled, and "
-         "even with --allow-sampled exact matching would answer none."),
+         "Not worth it: none of 800 cacheable requests was close to one answered before it; kept out mainly as "
+         "sampled, and even with --allow-sampled exact matching would answer none."),
         ({"exact_saved": 0.0, **HEX, "sampled": Sampled(500, 0.5)},
          f"Not worth it on this evidence: exact matching alone saves nothing, unless {ALLOWED}save 50.0 % of the "
          "spend; the semantic tier "),
@@ -133,6 +152,12 @@ def test_sentences(change: dict[str, object], says: str) -> None:
 def test_agreement_is_low_when_even_the_upper_end_of_its_interval_is(n: int, equal: int, few: bool) -> None:
     assert Answers(n, equal).few_equal is few
     assert n < MIN_ANSWERS or few is (wilson(equal, n, Z_95)[1] < 0.8)
+
+
+def test_a_few_hits_by_file_order_do_not_make_it_an_upper_bound() -> None:
+    assert not leans(200, {"hits": 2})
+    assert leans(200, {"hits": 3})
+    assert not leans(0, {"hits": 0})
 
 
 def test_blocks_are_days_then_hours_then_rows() -> None:
