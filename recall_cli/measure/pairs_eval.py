@@ -230,7 +230,7 @@ def _spell(share: float) -> str:
 
 
 def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return float(value) if math.isfinite(value) else None
 
 
 def trap_report(

@@ -10,6 +10,9 @@ from recall_cli.measure.textworld_classes import AnswerClass, Intent
 from recall_cli.measure.textworld_edits import noise, text_of
 from recall_cli.measure.textworld_grammar import Segment, Template, render
 
+USUAL = 1.7
+"""Above 1 the first spelling of a value is the usual one: of two, it stands in two texts of three."""
+
 
 @dataclass(slots=True)
 class Wording:
@@ -25,7 +28,7 @@ class Wording:
         spelled = {}
         for name, values in asked.intent.slots.items():
             ways = values.spellings[asked.picks[name]]
-            spelled[name] = ways[int(self.spelling[name] * len(ways))]
+            spelled[name] = ways[int(self.spelling[name] ** USUAL * len(ways))]
         return render(self.template, spelled, asked.picks, self.draws, self.order)
 
 
