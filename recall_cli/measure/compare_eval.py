@@ -234,6 +234,8 @@ def run(*, each: int = 300, seed: int = 0, comparator: Compare = compare, name: 
         # Of pairs that got a label at all: what a policy that learns from labels sees.
         result.summary[f"{key}_rate_of_labels"] = errors / labelled if labelled else None
         result.summary[f"{key}_labelled"] = labelled
+        # Labels are not missing at random: where these two differ, a policy sees more of one class than there is.
+        result.summary[f"label_share_{'same' if truth else 'different'}"] = labelled / n if n else None
     return result
 
 

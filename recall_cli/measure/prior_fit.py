@@ -209,7 +209,7 @@ def compare(
 def run(
     folder: Path, *, embedder: str = "static", pairs: int = 2_500, seed: int = 0, progress: Progress | None = None
 ) -> tuple[Prior, Result]:
-    """Learn the weights and report, set by set, bare similarity against them: shipped, cross-fitted, family left out."""
+    """Learn the weights and report set by set: bare similarity, shipped, cross-fitted, family left out."""
     result = new_result(
         "prior fit",
         {"embedder": embedder, "pairs": pairs, "seed": seed, "ridge": RIDGE, "own_ridge": OWN_RIDGE, "centre": CENTRE},
