@@ -145,12 +145,11 @@ def _numbers(query: Facts, candidate: Facts) -> float:
     mine = query.numbers - candidate.numbers - candidate.soft
     theirs = candidate.numbers - query.numbers - query.soft
     my_units, their_units = query.units - candidate.units, candidate.units - query.units
-    if query.spans and candidate.spans:
-        if {time for _, time in query.spans} == {time for _, time in candidate.spans}:
-            # The same times in other units: 48 hours, 2 days.
-            mine = mine.difference([number for number, _ in query.spans])
-            theirs = theirs.difference([number for number, _ in candidate.spans])
-            my_units, their_units = my_units - TIME_UNITS, their_units - TIME_UNITS
+    if query.spans and {time for _, time in query.spans} == {time for _, time in candidate.spans}:
+        # The same times in other units: 48 hours, 2 days.
+        mine = mine.difference([number for number, _ in query.spans])
+        theirs = theirs.difference([number for number, _ in candidate.spans])
+        my_units, their_units = my_units - TIME_UNITS, their_units - TIME_UNITS
     if (mine and theirs) or (my_units and their_units):
         return 1.0
     if mine or theirs:
@@ -196,13 +195,14 @@ def _slips(ours: frozenset[str], others: frozenset[str]) -> list[tuple[str, str]
     """
     known = ranks()
     found: list[tuple[str, str]] = []
+    taken: set[str] = set()
     for here, there, turn in ((ours, others, False), (others, ours, True)):
-        for odd in here:
-            if len(odd) < 4 or odd in known:
-                continue
-            for word in there:
-                if word in known and _is_slip(odd, word):
+        # Sorted, as sets have another order in every process.
+        for odd in sorted([token for token in here if len(token) > 3 and token not in known]):
+            for word in sorted([token for token in there if token in known and token not in taken]):
+                if _is_slip(odd, word):
                     found.append((word, odd) if turn else (odd, word))
+                    taken.add(word)
                     break
     return found
 

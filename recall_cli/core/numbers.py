@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from recall_cli.core.synonyms import listed
+from recall_cli.core.synonyms import in_order, listed
 from recall_cli.core.words import CLOCK_WORDS, MONTHS, NUMBER_WORDS, ORDINALS, SCALES, UNSURE_DATES, WEEKDAYS, plain
 
 _TOKEN = re.compile(
@@ -21,13 +21,20 @@ _DATE_BEFORE = listed("in of by until till since from next last this early late 
 
 _UNITS = {
     unit: units.split()[0]
-    for units in """kg kilo kilogram kilograms kilos|g gram grams|lb lbs pound-weight|oz ounce ounces|km kilometer kilometers kilometre
-    kilometres|mile miles mi|m meter meters metre metres|cm centimeter centimeters centimetre centimetres|mm|ft foot feet|
-    inch inches in-unit|yard yards|second seconds sec secs|minute minutes min mins|hour hours hr hrs h|day days|
-    week weeks|month months|year years yr yrs|gb gigabyte gigabytes|mb megabyte megabytes|tb terabyte terabytes|
-    kb kilobyte kilobytes|celsius centigrade|fahrenheit|liter liters litre litres|gallon gallons|ml|mg|mcg|usd $ dollar dollars|
-    gbp £ pound pounds quid|eur € euro euros|yen ¥ jpy|cent cents|ms milliseconds|px pixels pixel|kwh|watt watts|
-    mph|kph|acre acres|hectare hectares|calorie calories""".split("|")
+    for units in in_order(
+        """
+        kg kilo kilogram kilograms kilos | g gram grams | lb lbs pound-weight | oz ounce ounces | km kilometer
+        kilometers kilometre kilometres | mile miles mi | m meter meters metre metres | cm centimeter
+        centimeters centimetre centimetres | mm | ft foot feet | inch inches in-unit | yard yards | second
+        seconds sec secs | minute minutes min mins | hour hours hr hrs h | day days | week weeks | month months
+        | year years yr yrs | gb gigabyte gigabytes | mb megabyte megabytes | tb terabyte terabytes | kb
+        kilobyte kilobytes | celsius centigrade | fahrenheit | liter liters litre litres | gallon gallons | ml |
+        mg | mcg | usd $ dollar dollars | gbp £ pound pounds quid | eur € euro euros | yen ¥ jpy | cent cents |
+        ms milliseconds | px pixels pixel | kwh | watt watts | mph | kph | acre acres | hectare hectares |
+        calorie calories
+        """,
+        "|",
+    )
     for unit in units.split()
 }
 

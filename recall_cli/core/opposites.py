@@ -17,7 +17,9 @@ NEGATORS = listed(
 _SCALES = """
 on | off
 enable | disable
-increase | decrease
+increase | decrease fall drop
+grow | shrink fall drop
+rise | fall drop
 more | less | fewer
 most | least | fewest
 max | min

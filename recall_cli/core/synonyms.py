@@ -12,6 +12,11 @@ def listed(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
+def in_order(words: str, separator: str | None = None) -> list[str]:
+    """Return the words of a list written as prose, in their order."""
+    return words.split(separator)
+
+
 _GROUPS = """
 get obtain receive acquire
 begin start commence

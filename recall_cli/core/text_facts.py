@@ -40,12 +40,15 @@ LONGEST_ANAPHORA = 14
 _POINTERS = listed("it that this they them these those one ones he she him her its their there former latter same")
 """Words that stand for something said before."""
 
-_GENERIC = FILLERS | listed("""continue yes no yeah yep yup nope sure right correct more again next previous last first second third other another
-    else too great good nice cool perfect fine thank thanks cheers fix explain show work do does make help use change try
-    stop start please why what how when where who which mean repeat elaborate shorter longer simpler detail details example
-    instead both none all never mind not don proceed agree agreed done got understand understood option answer question
-    sound look run will be have can could would should did true false wrong okay alright back expand summarize rewrite
-    rephrase describe create find remove add send confirm wait hmm um oh ah lol wow now then up down out ahead""")
+_GENERIC = FILLERS | listed("""
+    continue yes no yeah yep yup nope sure right correct more again next previous last first second third
+    other another else too great good nice cool perfect fine thank thanks cheers fix explain show work do
+    does make help use change try stop start please why what how when where who which mean repeat elaborate
+    shorter longer simpler detail details example instead both none all never mind not don proceed agree
+    agreed done got understand understood option answer question sound look run will be have can could would
+    should did true false wrong okay alright back expand summarize rewrite rephrase describe create find
+    remove add send confirm wait hmm um oh ah lol wow now then up down out ahead
+    """)
 """Words that ask for something only together with what they are asked about."""
 
 _ELLIPTIC = (

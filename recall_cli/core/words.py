@@ -18,7 +18,7 @@ from functools import cache
 from typing import NamedTuple
 
 from recall_cli.core.opposites import BARE, NEGATORS, OPPOSITES
-from recall_cli.core.synonyms import FILLERS, HEADS, listed
+from recall_cli.core.synonyms import FILLERS, HEADS, in_order, listed
 
 HALF = 900.0
 """The rank at which a word weighs half: a/p(r) with the embedder's a = 1e-4 and p(r) = 1 / (11 r)."""
@@ -44,27 +44,37 @@ DIRECTIONS = listed("from to into onto than over before after by for versus vs a
 NUMBER_WORDS = {
     word: value
     for value, word in enumerate(
-        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"]
+        in_order(
+            "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+            "seventeen eighteen nineteen twenty"
+        )
     )
-} | {word: value for value, word in zip(range(30, 100, 10), ["thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"])}
+} | {
+    word: value
+    for value, word in zip(range(30, 100, 10), in_order("thirty forty fifty sixty seventy eighty ninety"), strict=True)
+}
 ORDINALS = {
     word: value
     for value, word in enumerate(
-        ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth"], start=1
+        in_order("first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"), start=1
     )
 }
 SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "dozen": 12}
 MONTHS = {
     name: number
     for number, names in enumerate(
-        ["january jan", "february feb", "march mar", "april apr", "may", "june jun", "july jul", "august aug", "september sep sept", "october oct", "november nov", "december dec"],
+        in_order(
+            "january jan|february feb|march mar|april apr|may|june jun|july jul|august aug|september sep sept|"
+            "october oct|november nov|december dec",
+            "|",
+        ),
         start=1,
     )
     for name in names.split()
 }
 WEEKDAYS = {
     name: number
-    for number, names in enumerate(["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"])
+    for number, names in enumerate(in_order("monday|tuesday|wednesday|thursday|friday|saturday|sunday", "|"))
     for name in (names, names + "s")
 } | {"tue": 1, "tues": 1, "wed": 2, "thu": 3, "thur": 3, "thurs": 3, "fri": 4, "mon": 0, "sat": 5, "sun": 6}
 UNSURE_DATES = frozenset({"may", "mar", "march", "mon", "sat", "sun"})
@@ -82,13 +92,30 @@ _MAYBE_NUMBER = UNSURE_DATES | {"first", "second"}
 
 _IRREGULAR = dict(
     pair.split(":")
-    for pair in ["bought:buy", "paid:pay", "sent:send", "got:get", "gotten:get", "gone:go", "went:go", "done:do", "did:do", "does:do", "made:make", "was:be", "were:be", "is:be", "are:be", "am:be", "been:be", "being:be", "has:have", "had:have", "lost:lose", "won:win", "children:child", "men:man", "women:woman", "took:take", "taken:take", "gave:give", "given:give", "came:come", "saw:see", "seen:see", "found:find", "kept:keep", "left:leave", "told:tell", "said:say", "sold:sell", "spent:spend", "wrote:write", "written:write", "broke:break", "broken:broken", "chose:choose", "chosen:choose", "forgot:forget", "forgotten:forget", "began:begin", "begun:begin", "ate:eat", "eaten:eat", "drove:drive", "driven:drive", "flew:fly", "flown:fly", "knew:know", "known:know", "ran:run", "stole:steal", "stolen:steal", "woke:wake", "lent:lend", "built:build", "meant:mean", "met:meet", "held:hold", "heard:hear", "felt:feel", "slept:sleep", "taught:teach", "thought:think", "brought:bring", "caught:catch", "hid:hide", "hidden:hide", "feet:foot", "teeth:tooth", "mice:mouse", "lives:life", "wives:wife", "knives:knife", "leaves:leave", "cancelled:cancel", "canceled:cancel", "cancelling:cancel", "canceling:cancel", "travelling:travel", "centre:center", "theatre:theater", "metre:meter", "litre:liter", "fibre:fiber", "cheque:check", "programme:program", "licence:license", "defence:defense", "tyre:tire", "grey:gray", "kerb:curb", "instalment:installment"]
+    for pair in in_order("""
+    fell:fall fallen:fall rose:rise risen:rise grew:grow grown:grow shrank:shrink bought:buy paid:pay
+    sent:send got:get gotten:get gone:go went:go done:do did:do does:do made:make was:be were:be is:be
+    are:be am:be been:be being:be has:have had:have lost:lose won:win children:child men:man women:woman
+    took:take taken:take gave:give given:give came:come saw:see seen:see found:find kept:keep left:leave
+    told:tell said:say sold:sell spent:spend wrote:write written:write broke:break broken:broken
+    chose:choose chosen:choose forgot:forget forgotten:forget began:begin begun:begin ate:eat eaten:eat
+    drove:drive driven:drive flew:fly flown:fly knew:know known:know ran:run stole:steal stolen:steal
+    woke:wake lent:lend built:build meant:mean met:meet held:hold heard:hear felt:feel slept:sleep
+    taught:teach thought:think brought:bring caught:catch hid:hide hidden:hide feet:foot teeth:tooth
+    mice:mouse lives:life wives:wife knives:knife leaves:leave cancelled:cancel canceled:cancel
+    cancelling:cancel canceling:cancel travelling:travel centre:center theatre:theater metre:meter
+    litre:liter fibre:fiber cheque:check programme:program licence:license defence:defense tyre:tire
+    grey:gray kerb:curb instalment:installment
+    """)
 )
-_NOT_STEMMED = listed("""evening morning during nothing something anything everything king wedding string spring ceiling sibling
-    speed exceed proceed succeed hundred breed indeed naked sacred news series species always less unless across address
-    process access business class previous plus bus gas lens yes this his hers its us as is was has does thus
-    canvas christmas texas paris perhaps sometimes besides towards whereas means pass miss loss boss cross press
-    physics mathematics economics politics analysis basis crisis status virus bonus campus census focus""")
+_NOT_STEMMED = listed("""
+    evening morning during nothing something anything everything king wedding string spring ceiling sibling
+    speed exceed proceed succeed hundred breed indeed naked sacred news series species always less unless
+    across address process access business class previous plus bus gas lens yes this his hers its us as is
+    was has does thus canvas christmas texas paris perhaps sometimes besides towards whereas means pass miss
+    loss boss cross press physics mathematics economics politics analysis basis crisis status virus bonus
+    campus census focus
+    """)
 
 _PARTS = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W_぀-ヿ㐀-鿿가-힯]+(?:'[a-z]+)?")
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
@@ -243,7 +270,11 @@ def _stem(word: str) -> str:
     if len(word) < 4 or word in _NOT_STEMMED or not word.isascii():
         return word
     vocabulary = ranks()
-    found = [stem for stem in _shorter(word) if stem in vocabulary]
+    shorter = _shorter(word)
+    for stem in shorter:
+        if stem in OPPOSITES or stem in HEADS:
+            return stem
+    found = [stem for stem in shorter if stem in vocabulary]
     if found:
         return min(found, key=vocabulary.__getitem__)
     if word not in vocabulary and word.endswith("s") and not word.endswith(("ss", "us", "is")):

@@ -135,7 +135,9 @@ def folds_by_text(pairs: Sequence[tuple[str, str]], folds: int, seed: int = 0) -
 
 
 def intents(folder: Path, embedder: Embedder, seed: int, most: int = 1_000) -> list[Rows]:
-    """Return CLINC150 and BANKING77 as random pairs, as nearest pairs and as the best candidate of a store, each in two folds.
+    """Return CLINC150 and BANKING77 in three shapes, each in two folds.
+
+    Random pairs, nearest pairs, and the best candidate of a store with its margin.
 
     "Same" is of the same intent: kinder than the same answer. Texts, not intents, part the folds.
     """
