@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from recall_cli.core.calibration import FEATURES, MAX_LOGIT, Weights, fit, logits, similarity_of
+from recall_cli.core.calibration import MAX_LOGIT, START, fit, logits, similarity_of
 from recall_cli.core.certificate import NOTHING, BayesBound, BettingBound, Certificate
-from recall_cli.core.ring import UNKNOWN, WRONG, Ring
+from recall_cli.core.prior import FEATURES, FIELDS, Prior, row
+from recall_cli.core.ring import UNKNOWN, WIDTH, WRONG, Ring
 from recall_cli.errors import UsageError
 from recall_cli.types import Evidence, Verdict
 
@@ -89,7 +90,7 @@ class AdaptivePolicy:
         window: int = 3_000,
         warmup: int = 100,
         certificate: str = "bayes",
-        prior: Weights | None = None,
+        prior: Prior | None = None,
         version: str = "",
         seed: int = 0,
         schedule: Callable[[Callable[[], None]], object] | None = None,
@@ -103,8 +104,8 @@ class AdaptivePolicy:
         self._certificate_name = certificate
         self._window = window
         self._schedule = schedule
-        self._centre = np.zeros(len(FEATURES) + 1) if prior is None else prior.vector()
-        self._first = (prior or Weights()).vector()
+        self._first = START if prior is None else (prior.level, *prior.weights)
+        self._centre = np.zeros(len(START)) if prior is None else np.array(self._first)
         self._lock = threading.RLock()
         self._random = random.Random(seed).random
         self._goal = math.log(1 / (1 - confidence))
@@ -117,7 +118,7 @@ class AdaptivePolicy:
         self._certificate: Certificate = kind(self.target, self.confidence)
         self._ring = Ring(self._window)
         self._spaces: dict[str, Space] = {}
-        self._weights: tuple[float, ...] = tuple(self._first.tolist())
+        self._weights: tuple[float, ...] = self._first
         self._due = self.warmup
         self._learned = self._fitting = False
         self.labels = 0
@@ -133,8 +134,8 @@ class AdaptivePolicy:
             space = self._spaces.get(namespace)
             if space is None:
                 space = self._spaces[namespace] = Space(len(self._spaces))
-            near, rest, slope = self._score(space, evidence)
-            z = rest + slope * near
+            x, rest, slope = self._score(space, evidence)
+            z = rest + slope * x[0]
             limit = self.theta - space.retreat
             serve = z <= limit
             audit, propensity = False, 1.0
@@ -145,7 +146,7 @@ class AdaptivePolicy:
                     propensity = min(1.0, WATCHFUL * propensity)
                 audit = chance < propensity
                 space.hits += 1
-            evidence.ticket = self._keep(space, evidence, near, z, serve, propensity)
+            evidence.ticket = self._keep(space, x, z, serve, propensity)
         return Verdict(serve, _cutoff(limit, rest, slope), audit)
 
     def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
@@ -158,8 +159,8 @@ class AdaptivePolicy:
             if space is None:
                 space = self._spaces[namespace] = Space(len(self._spaces))
             if evidence.ticket < 0:
-                near, rest, slope = self._score(space, evidence)
-                evidence.ticket = self._keep(space, evidence, near, rest + slope * near, False, 1.0)
+                x, rest, slope = self._score(space, evidence)
+                evidence.ticket = self._keep(space, x, rest + slope * x[0], False, 1.0)
             slot = self._ring.slot(evidence.ticket)
             if slot is None or self._ring.labels[slot] != UNKNOWN:
                 return
@@ -241,7 +242,7 @@ class AdaptivePolicy:
             for name, space in self._spaces.items():
                 own = spaces == space.index
                 rows = x[own & good] if (own & good).any() else x[own]
-                middle = np.median(rows, axis=0) if len(rows) else np.zeros(len(FEATURES))
+                middle = np.median(rows, axis=0) if len(rows) else np.zeros(len(FIELDS))
                 rest = self._weights[0] + space.level + float(middle[1:] @ np.array(self._weights[2:]))
                 found[name] = _cutoff(self.theta - space.retreat, rest, self._weights[1] + space.slope)
             return found
@@ -257,7 +258,7 @@ class AdaptivePolicy:
             return {
                 "policy": self.name,
                 "layout": LAYOUT,
-                "features": list(FEATURES),
+                "features": [FEATURES, *FIELDS],
                 "version": self.version,
                 "certificate": self._certificate_name,
                 "weights": list(self._weights),
@@ -272,7 +273,7 @@ class AdaptivePolicy:
         """Go on from a saved state. Another policy, feature set, layout or version, or damage: start cold."""
         with self._lock:
             self._start_cold()
-            ours = {"policy": self.name, "layout": LAYOUT, "features": list(FEATURES), "version": self.version}
+            ours = {"policy": self.name, "layout": LAYOUT, "features": [FEATURES, *FIELDS], "version": self.version}
             if any(state.get(key) != value for key, value in ours.items()):
                 return
             try:
@@ -288,25 +289,16 @@ class AdaptivePolicy:
             except (KeyError, TypeError, ValueError, IndexError):
                 self._start_cold()
 
-    def _score(self, space: Space, evidence: Evidence) -> tuple[float, float, float]:
-        """Return closeness, the logit without it, and its slope: z = rest + slope * closeness."""
-        level, w1, w2, w3, w4, w5, w6, w7, w8 = self._weights
-        gap = 1.02 - evidence.similarity
-        return (
-            -math.log(gap if gap > 0.02 else 0.02),
-            level
-            + space.level
-            + w2 * evidence.margin
-            + w3 * evidence.overlap
-            + w4 * evidence.length_ratio
-            + w5 * evidence.numbers
-            + w6 * evidence.negation
-            + w7 * evidence.names
-            + w8 * evidence.history,
-            w1 + space.slope,
-        )
+    def _score(self, space: Space, evidence: Evidence) -> tuple[tuple[float, ...], float, float]:
+        """Return the features, the logit without closeness, and its slope: z = rest + slope * closeness."""
+        x = row(evidence)
+        level, w0, w1, w2, w3, w4, w5, w6, w7, w8, w9 = self._weights
+        _, x1, x2, x3, x4, x5, x6, x7, x8, x9 = x
+        # Spelt out: a sum over zip takes three times as long.
+        rest = level + space.level + w1 * x1 + w2 * x2 + w3 * x3 + w4 * x4 + w5 * x5
+        return x, rest + w6 * x6 + w7 * x7 + w8 * x8 + w9 * x9, w0 + space.slope
 
-    def _keep(self, space: Space, evidence: Evidence, near: float, z: float, serve: bool, propensity: float) -> int:
+    def _keep(self, space: Space, x: tuple[float, ...], z: float, serve: bool, propensity: float) -> int:
         """Remember a decision in the place of the oldest; return its ticket."""
         ring = self._ring
         ticket = ring.next
@@ -315,18 +307,7 @@ class AdaptivePolicy:
             self._certificate.leave(ring.bins[slot], ring.labels[slot])
         bin = self._certificate.see(z)
         ring.next = ticket + 1
-        ring.write_features(
-            ring.features,
-            32 * slot,
-            near,
-            evidence.margin,
-            evidence.overlap,
-            evidence.length_ratio,
-            evidence.numbers,
-            evidence.negation,
-            evidence.names,
-            evidence.history,
-        )
+        ring.write_features(ring.features, 4 * WIDTH * slot, *x)
         ring.write_space(ring.spaces, 4 * slot, space.index)
         ring.write_propensity(ring.propensities, 4 * slot, propensity)
         ring.labels[slot] = UNKNOWN
@@ -346,8 +327,8 @@ class AdaptivePolicy:
 
     def _missed(self, space: Space, evidence: Evidence, wrong: int) -> None:
         """Sum the evidence for "odds three times the model's" against "the model's"; retreat when it is strong."""
-        near, rest, slope = self._score(space, evidence)
-        z = rest + slope * near
+        x, rest, slope = self._score(space, evidence)
+        z = rest + slope * x[0]
         q = max(self.target, 1 / (1 + math.exp(-z)) if z > -MAX_LOGIT else 0.0)
         space.doubt = max(0.0, space.doubt + wrong * self._up - math.log(1 + (ALARM_FACTOR - 1) * q))
         if space.doubt > DOUBT_GOAL:
