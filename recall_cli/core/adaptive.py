@@ -29,9 +29,9 @@ MAX_TARGET = 0.3
 ALARM_FACTOR = 3.0
 WATCHFUL, WATCH_FROM = 5.0, 0.4
 """How many times as many hits are audited once a namespace's alarm is this full."""
-RETREAT = 1.0
+RETREAT = 2.0
 """By how much a namespace raises its logits when an alarm goes off."""
-DOUBT_GOAL = 4.0
+DOUBT_GOAL = 3.0
 """How strongly misses must speak for odds three times the model's before the namespace retreats.
 
 Higher than the audits' goal, since there are many more misses. They speak first when answers go stale:

@@ -37,6 +37,12 @@ TRUST = 4.0
 """Labels that the model's own estimate counts for in a bin without any."""
 FLOOR = 0.1
 """Wrong and right pseudo-labels on top, so that no bin is certain."""
+LUCK = 2.0
+"""The bound is on what users will count, the wrong among the served, not on a rate behind it.
+
+So the luck of the draw adds its variance: once for independent hits, and once more since a wrong answer
+tends to be served again. It matters where hits are few (real texts at 1 %), hardly elsewhere.
+"""
 MIN_TRAFFIC = 30
 """Decisions below an edge before it can pass: fewer say nothing about the mix."""
 BETS = (0.2, 0.5, 0.8)
@@ -150,7 +156,7 @@ class BayesBound:
                 total = n + TRUST + 2 * FLOOR
                 rate = (self._wrong[j] + TRUST * self._q[j] / self._traffic[j] + FLOOR) / total
                 mean += traffic * rate
-                variance += traffic * traffic * rate * (1 - rate) / (total + 1)
+                variance += traffic * rate * (1 - rate) * (LUCK + traffic / (total + 1))
                 seen += traffic
             if seen >= MIN_TRAFFIC and variance > 0:
                 shape = mean * mean / variance
