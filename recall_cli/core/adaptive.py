@@ -12,59 +12,28 @@ import math
 import random
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from recall_cli.core.calibration import MAX_LOGIT, START, fit, logits, similarity_of
-from recall_cli.core.certificate import NOTHING, BayesBound, BettingBound, Certificate
+from recall_cli.core.calibration import START, fit, logits, probability, similarity_of
+from recall_cli.core.certificate import CERTIFICATES, NOTHING, Certificate
 from recall_cli.core.prior import FEATURES, FIELDS, Prior, row
 from recall_cli.core.ring import UNKNOWN, WIDTH, WRONG, Ring
+from recall_cli.core.space import FORGIVE, Promise, Space
 from recall_cli.errors import UsageError
 from recall_cli.types import Evidence, Verdict
 
-MAX_TARGET = 0.3
-"""The alarm tests the target against three times it, which must stay below 1."""
-ALARM_FACTOR = 3.0
-WATCHFUL, WATCH_FROM = 5.0, 0.4
-"""How many times as many hits are audited once a namespace's alarm is this full."""
-RETREAT = 2.0
-"""By how much a namespace raises its logits when an alarm goes off."""
-DOUBT_GOAL = 3.0
-"""How strongly misses must speak for odds three times the model's before the namespace retreats.
-
-Higher than the audits' goal, since there are many more misses. They speak first when answers go stale:
-what lies just under the cutoff is labelled every time, what lies above it once in twenty.
-"""
 LEARN_LEAST, LEARN_MOST, LEARN_SHARE = 60, 100, 0.6
 """Labels between two refits: at least, at most, and as a share of all labels so far.
 
 A refit takes a few milliseconds, so often is affordable; after a change, the sooner the better.
 """
-FORGIVE = 0.5
-"""What is left of a namespace's retreat after a refit, which has seen why it retreated."""
 MAX_FIT = 2_500
 """Labelled rows of one refit, the latest: it stays at a few milliseconds."""
 LAYOUT = 1
 """Version of the saved state's layout."""
-
-
-@dataclass(slots=True)
-class Space:
-    """What is known of one namespace."""
-
-    index: int
-    level: float = 0.0
-    slope: float = 0.0
-    alarm: float = 0.0
-    doubt: float = 0.0
-    retreat: float = 0.0
-    decisions: int = 0
-    hits: int = 0
-    audits: int = 0
-    wrong: int = 0
-    """Audited hits that were wrong."""
 
 
 class AdaptivePolicy:
@@ -95,10 +64,14 @@ class AdaptivePolicy:
         seed: int = 0,
         schedule: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
-        _check(target_false_hit, confidence, verify_sample, window, warmup, certificate)
-        self.target = target_false_hit
-        self.confidence = confidence
-        self.verify_sample = verify_sample
+        self.promise = Promise(target_false_hit, confidence, verify_sample)
+        if window < 100 or warmup < 1:
+            raise UsageError(
+                f"the window must be at least 100 and the warm-up at least 1, not {window} and {warmup}",
+                hint="the defaults are 3000 decisions and 100 labels",
+            )
+        if certificate not in CERTIFICATES:
+            raise UsageError(f"there is no certificate named {certificate!r}", hint="choose bayes or betting")
         self.warmup = warmup
         self.version = version
         self._certificate_name = certificate
@@ -108,14 +81,11 @@ class AdaptivePolicy:
         self._centre = np.zeros(len(START)) if prior is None else np.array(self._first)
         self._lock = threading.RLock()
         self._random = random.Random(seed).random
-        self._goal = math.log(1 / (1 - confidence))
-        self._up = math.log(ALARM_FACTOR)
-        self._down = math.log((1 - ALARM_FACTOR * target_false_hit) / (1 - target_false_hit))
         self._start_cold()
 
     def _start_cold(self) -> None:
-        kind = BayesBound if self._certificate_name == "bayes" else BettingBound
-        self._certificate: Certificate = kind(self.target, self.confidence)
+        kind = CERTIFICATES[self._certificate_name]
+        self._certificate: Certificate = kind(self.promise.target, self.promise.confidence)
         self._ring = Ring(self._window)
         self._spaces: dict[str, Space] = {}
         self._weights: tuple[float, ...] = self._first
@@ -141,9 +111,7 @@ class AdaptivePolicy:
             audit, propensity = False, 1.0
             space.decisions += 1
             if serve:
-                propensity = self.verify_sample
-                if space.alarm > WATCH_FROM * self._goal:
-                    propensity = min(1.0, WATCHFUL * propensity)
+                propensity = space.propensity(self.promise)
                 audit = chance < propensity
                 space.hits += 1
             evidence.ticket = self._keep(space, x, z, serve, propensity)
@@ -169,9 +137,11 @@ class AdaptivePolicy:
             self._certificate.label(self._ring.bins[slot], wrong)
             self.labels += 1
             if self._ring.served[slot]:
-                self._audited(space, wrong)
+                if space.audited(self.promise, wrong):
+                    self._certificate.alarm()
             elif self._learned:
-                self._missed(space, evidence, wrong)
+                x, rest, slope = self._score(space, evidence)
+                space.missed(self.promise, probability(rest + slope * x[0]), wrong)
             if self._learned:
                 self.theta = self._certificate.threshold()
             if self.labels < self._due or self._fitting:
@@ -315,26 +285,6 @@ class AdaptivePolicy:
         ring.bins[slot] = bin
         return ticket
 
-    def _audited(self, space: Space, wrong: int) -> None:
-        """Sum the evidence for "three times the target" against "the target"; retreat when it is strong."""
-        space.audits += 1
-        space.wrong += wrong
-        space.alarm = max(0.0, space.alarm + (self._up if wrong else self._down))
-        if space.alarm > self._goal:
-            space.retreat += RETREAT
-            space.alarm = 0.0
-            self._certificate.alarm()
-
-    def _missed(self, space: Space, evidence: Evidence, wrong: int) -> None:
-        """Sum the evidence for "odds three times the model's" against "the model's"; retreat when it is strong."""
-        x, rest, slope = self._score(space, evidence)
-        z = rest + slope * x[0]
-        q = max(self.target, 1 / (1 + math.exp(-z)) if z > -MAX_LOGIT else 0.0)
-        space.doubt = max(0.0, space.doubt + wrong * self._up - math.log(1 + (ALARM_FACTOR - 1) * q))
-        if space.doubt > DOUBT_GOAL:
-            space.retreat += RETREAT
-            space.doubt = 0.0
-
     def _rescore(self) -> None:
         """Put the window into the bins of today's weights, without retreats: those are for the moment."""
         deviations = np.array([[s.level, s.slope] for s in self._spaces.values()]).reshape(-1, 2)
@@ -363,28 +313,3 @@ def _cutoff(limit: float, rest: float, slope: float) -> float:
     near = (limit - rest) / slope
     # Closeness of -1 is the smallest there is: -ln(1.02 + 1) = -0.7.
     return similarity_of(near) if near > -1 else -1.0
-
-
-def _check(target: float, confidence: float, verify_sample: float, window: int, warmup: int, certificate: str) -> None:
-    """Raise UsageError for a promise that cannot be made."""
-    if not 0 < target <= MAX_TARGET:
-        raise UsageError(
-            f"the target false-hit rate must be above 0 and at most {MAX_TARGET}, not {target!r}",
-            hint="0.01 means: at most 1 % of the served semantic hits may be wrong",
-        )
-    if not 0.5 <= confidence < 1:
-        raise UsageError(
-            f"the confidence must be at least 0.5 and below 1, not {confidence!r}", hint="0.9 is the default"
-        )
-    if not 0 < verify_sample <= 1:
-        raise UsageError(
-            f"the share of hits to verify must be above 0 and at most 1, not {verify_sample!r}",
-            hint="without any verified hit nobody notices when the world changes: 0.05 is the default",
-        )
-    if window < 100 or warmup < 1:
-        raise UsageError(
-            f"the window must be at least 100 and the warm-up at least 1, not {window} and {warmup}",
-            hint="the defaults are 3000 decisions and 100 labels",
-        )
-    if certificate not in ("bayes", "betting"):
-        raise UsageError(f"there is no certificate named {certificate!r}", hint="choose bayes or betting")

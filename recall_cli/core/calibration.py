@@ -38,6 +38,11 @@ SIGN = np.array([0, *(SIGNS[field] for field in FIELDS)])
 """Without signs a fit to few labels may serve the farther of two candidates. 0: free."""
 
 
+def probability(z: float) -> float:
+    """Return the probability of a logit."""
+    return 1 / (1 + math.exp(-z)) if z > -MAX_LOGIT else 0.0
+
+
 def similarity_of(closeness: float) -> float:
     """Return the similarity of a closeness: the inverse, without the clip at 1."""
     return REACH - math.exp(-closeness) if closeness > -MAX_LOGIT else -math.inf

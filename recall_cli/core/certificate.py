@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from recall_cli.core.calibration import MAX_LOGIT
+from recall_cli.core.calibration import probability
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -117,7 +117,7 @@ class BayesBound:
         """Count a decision."""
         bin = bisect_left(self.edges, z)
         self._traffic[bin] += 1
-        self._q[bin] += 1 / (1 + math.exp(-z)) if z > -MAX_LOGIT else 0.0
+        self._q[bin] += probability(z)
         return bin
 
     def leave(self, bin: int, label: int) -> None:
@@ -231,3 +231,7 @@ class BettingBound:
         """Take the bets of a saved state; those of another target were other bets."""
         if len(state["labels"]) == len(state["wrong"]) == len(self._labels):
             self._labels, self._wrong = list(state["labels"]), list(state["wrong"])
+
+
+CERTIFICATES: dict[str, Callable[[float, float], Certificate]] = {"bayes": BayesBound, "betting": BettingBound}
+"""By name: called with the target and the confidence."""
