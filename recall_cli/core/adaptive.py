@@ -12,58 +12,28 @@ import math
 import random
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from recall_cli.core.calibration import FEATURES, MAX_LOGIT, Weights, fit, logits, similarity_of
-from recall_cli.core.certificate import NOTHING, BayesBound, BettingBound, Certificate
-from recall_cli.core.ring import UNKNOWN, WRONG, Ring
+from recall_cli.core.calibration import START, fit, logits, probability, similarity_of
+from recall_cli.core.certificate import CERTIFICATES, NOTHING, Certificate
+from recall_cli.core.prior import FEATURES, FIELDS, Prior, row
+from recall_cli.core.ring import UNKNOWN, WIDTH, WRONG, Ring
+from recall_cli.core.space import FORGIVE, Promise, Space
 from recall_cli.errors import UsageError
 from recall_cli.types import Evidence, Verdict
 
-MAX_TARGET = 0.3
-"""The alarm tests the target against three times it, which must stay below 1."""
-ALARM_FACTOR = 3.0
-WATCHFUL, WATCH_FROM = 5.0, 0.4
-"""How many times as many hits are audited once a namespace's alarm is this full."""
-RETREAT = 1.0
-"""By how much a namespace raises its logits when an alarm goes off."""
-DOUBT_GOAL = 4.0
-"""How strongly misses must speak for odds three times the model's before the namespace retreats.
-
-Higher than the audits' goal, since there are many more misses. They speak first when answers go stale:
-what lies just under the cutoff is labelled every time, what lies above it once in twenty.
-"""
 LEARN_LEAST, LEARN_MOST, LEARN_SHARE = 60, 100, 0.6
 """Labels between two refits: at least, at most, and as a share of all labels so far.
 
 A refit takes a few milliseconds, so often is affordable; after a change, the sooner the better.
 """
-FORGIVE = 0.5
-"""What is left of a namespace's retreat after a refit, which has seen why it retreated."""
 MAX_FIT = 2_500
 """Labelled rows of one refit, the latest: it stays at a few milliseconds."""
 LAYOUT = 1
 """Version of the saved state's layout."""
-
-
-@dataclass(slots=True)
-class Space:
-    """What is known of one namespace."""
-
-    index: int
-    level: float = 0.0
-    slope: float = 0.0
-    alarm: float = 0.0
-    doubt: float = 0.0
-    retreat: float = 0.0
-    decisions: int = 0
-    hits: int = 0
-    audits: int = 0
-    wrong: int = 0
-    """Audited hits that were wrong."""
 
 
 class AdaptivePolicy:
@@ -90,35 +60,36 @@ class AdaptivePolicy:
         window: int = 3_000,
         warmup: int = 100,
         certificate: str = "bayes",
-        prior: Weights | None = None,
+        prior: Prior | None = None,
         version: str = "",
         seed: int = 0,
         schedule: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
-        _check(target_false_hit, confidence, verify_sample, window, warmup, certificate)
-        self.target = target_false_hit
-        self.confidence = confidence
-        self.verify_sample = verify_sample
+        self.promise = Promise(target_false_hit, confidence, verify_sample)
+        if window < 100 or warmup < 1:
+            raise UsageError(
+                f"the window must be at least 100 and the warm-up at least 1, not {window} and {warmup}",
+                hint="the defaults are 3000 decisions and 100 labels",
+            )
+        if certificate not in CERTIFICATES:
+            raise UsageError(f"there is no certificate named {certificate!r}", hint="choose bayes or betting")
         self.warmup = warmup
         self.version = version
         self._certificate_name = certificate
         self._window = window
         self._schedule = schedule
-        self._centre = np.zeros(len(FEATURES) + 1) if prior is None else prior.vector()
-        self._first = (prior or Weights()).vector()
+        self._first = START if prior is None else (prior.level, *prior.weights)
+        self._centre = np.zeros(len(START)) if prior is None else np.array(self._first)
         self._lock = threading.RLock()
         self._random = random.Random(seed).random
-        self._goal = math.log(1 / (1 - confidence))
-        self._up = math.log(ALARM_FACTOR)
-        self._down = math.log((1 - ALARM_FACTOR * target_false_hit) / (1 - target_false_hit))
         self._start_cold()
 
     def _start_cold(self) -> None:
-        kind = BayesBound if self._certificate_name == "bayes" else BettingBound
-        self._certificate: Certificate = kind(self.target, self.confidence)
+        kind = CERTIFICATES[self._certificate_name]
+        self._certificate: Certificate = kind(self.promise.target, self.promise.confidence)
         self._ring = Ring(self._window)
         self._spaces: dict[str, Space] = {}
-        self._weights: tuple[float, ...] = tuple(self._first.tolist())
+        self._weights: tuple[float, ...] = self._first
         self._due = self.warmup
         self._learned = self._fitting = False
         self.labels = 0
@@ -134,19 +105,17 @@ class AdaptivePolicy:
             space = self._spaces.get(namespace)
             if space is None:
                 space = self._spaces[namespace] = Space(len(self._spaces))
-            near, rest, slope = self._score(space, evidence)
-            z = rest + slope * near
+            x, rest, slope = self._score(space, evidence)
+            z = rest + slope * x[0]
             limit = self.theta - space.retreat
             serve = z <= limit
             audit, propensity = False, 1.0
             space.decisions += 1
             if serve:
-                propensity = self.verify_sample
-                if space.alarm > WATCH_FROM * self._goal:
-                    propensity = min(1.0, WATCHFUL * propensity)
+                propensity = space.propensity(self.promise)
                 audit = chance < propensity
                 space.hits += 1
-            evidence.ticket = self._keep(space, evidence, near, z, serve, propensity)
+            evidence.ticket = self._keep(space, x, z, serve, propensity)
         return Verdict(serve, _cutoff(limit, rest, slope), audit)
 
     def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
@@ -159,8 +128,8 @@ class AdaptivePolicy:
             if space is None:
                 space = self._spaces[namespace] = Space(len(self._spaces))
             if evidence.ticket < 0:
-                near, rest, slope = self._score(space, evidence)
-                evidence.ticket = self._keep(space, evidence, near, rest + slope * near, False, 1.0)
+                x, rest, slope = self._score(space, evidence)
+                evidence.ticket = self._keep(space, x, rest + slope * x[0], False, 1.0)
             slot = self._ring.slot(evidence.ticket)
             if slot is None or self._ring.labels[slot] != UNKNOWN:
                 return
@@ -169,9 +138,11 @@ class AdaptivePolicy:
             self._certificate.label(self._ring.bins[slot], wrong)
             self.labels += 1
             if self._ring.served[slot]:
-                self._audited(space, wrong)
+                if space.audited(self.promise, wrong):
+                    self._certificate.alarm()
             elif self._learned:
-                self._missed(space, evidence, wrong)
+                x, rest, slope = self._score(space, evidence)
+                space.missed(self.promise, probability(rest + slope * x[0]), wrong)
             if self._learned:
                 self.theta = self._certificate.threshold()
             if self.labels < self._due or self._fitting:
@@ -242,7 +213,7 @@ class AdaptivePolicy:
             for name, space in self._spaces.items():
                 own = spaces == space.index
                 rows = x[own & good] if (own & good).any() else x[own]
-                middle = np.median(rows, axis=0) if len(rows) else np.zeros(len(FEATURES))
+                middle = np.median(rows, axis=0) if len(rows) else np.zeros(len(FIELDS))
                 rest = self._weights[0] + space.level + float(middle[1:] @ np.array(self._weights[2:]))
                 found[name] = _cutoff(self.theta - space.retreat, rest, self._weights[1] + space.slope)
             return found
@@ -258,7 +229,7 @@ class AdaptivePolicy:
             return {
                 "policy": self.name,
                 "layout": LAYOUT,
-                "features": list(FEATURES),
+                "features": [FEATURES, *FIELDS],
                 "version": self.version,
                 "certificate": self._certificate_name,
                 "weights": list(self._weights),
@@ -273,7 +244,7 @@ class AdaptivePolicy:
         """Go on from a saved state. Another policy, feature set, layout or version, or damage: start cold."""
         with self._lock:
             self._start_cold()
-            ours = {"policy": self.name, "layout": LAYOUT, "features": list(FEATURES), "version": self.version}
+            ours = {"policy": self.name, "layout": LAYOUT, "features": [FEATURES, *FIELDS], "version": self.version}
             if any(state.get(key) != value for key, value in ours.items()):
                 return
             try:
@@ -289,25 +260,16 @@ class AdaptivePolicy:
             except (KeyError, TypeError, ValueError, IndexError):
                 self._start_cold()
 
-    def _score(self, space: Space, evidence: Evidence) -> tuple[float, float, float]:
-        """Return closeness, the logit without it, and its slope: z = rest + slope * closeness."""
-        level, w1, w2, w3, w4, w5, w6, w7, w8 = self._weights
-        gap = 1.02 - evidence.similarity
-        return (
-            -math.log(gap if gap > 0.02 else 0.02),
-            level
-            + space.level
-            + w2 * evidence.margin
-            + w3 * evidence.overlap
-            + w4 * evidence.length_ratio
-            + w5 * evidence.numbers
-            + w6 * evidence.negation
-            + w7 * evidence.names
-            + w8 * evidence.history,
-            w1 + space.slope,
-        )
+    def _score(self, space: Space, evidence: Evidence) -> tuple[tuple[float, ...], float, float]:
+        """Return the features, the logit without closeness, and its slope: z = rest + slope * closeness."""
+        x = row(evidence)
+        level, w0, w1, w2, w3, w4, w5, w6, w7, w8, w9 = self._weights
+        _, x1, x2, x3, x4, x5, x6, x7, x8, x9 = x
+        # Spelt out: a sum over zip takes three times as long.
+        rest = level + space.level + w1 * x1 + w2 * x2 + w3 * x3 + w4 * x4 + w5 * x5
+        return x, rest + w6 * x6 + w7 * x7 + w8 * x8 + w9 * x9, w0 + space.slope
 
-    def _keep(self, space: Space, evidence: Evidence, near: float, z: float, serve: bool, propensity: float) -> int:
+    def _keep(self, space: Space, x: tuple[float, ...], z: float, serve: bool, propensity: float) -> int:
         """Remember a decision in the place of the oldest; return its ticket."""
         ring = self._ring
         ticket = ring.next
@@ -316,44 +278,13 @@ class AdaptivePolicy:
             self._certificate.leave(ring.bins[slot], ring.labels[slot])
         bin = self._certificate.see(z)
         ring.next = ticket + 1
-        ring.write_features(
-            ring.features,
-            32 * slot,
-            near,
-            evidence.margin,
-            evidence.overlap,
-            evidence.length_ratio,
-            evidence.numbers,
-            evidence.negation,
-            evidence.names,
-            evidence.history,
-        )
+        ring.write_features(ring.features, 4 * WIDTH * slot, *x)
         ring.write_space(ring.spaces, 4 * slot, space.index)
         ring.write_propensity(ring.propensities, 4 * slot, propensity)
         ring.labels[slot] = UNKNOWN
         ring.served[slot] = serve
         ring.bins[slot] = bin
         return ticket
-
-    def _audited(self, space: Space, wrong: int) -> None:
-        """Sum the evidence for "three times the target" against "the target"; retreat when it is strong."""
-        space.audits += 1
-        space.wrong += wrong
-        space.alarm = max(0.0, space.alarm + (self._up if wrong else self._down))
-        if space.alarm > self._goal:
-            space.retreat += RETREAT
-            space.alarm = 0.0
-            self._certificate.alarm()
-
-    def _missed(self, space: Space, evidence: Evidence, wrong: int) -> None:
-        """Sum the evidence for "odds three times the model's" against "the model's"; retreat when it is strong."""
-        near, rest, slope = self._score(space, evidence)
-        z = rest + slope * near
-        q = max(self.target, 1 / (1 + math.exp(-z)) if z > -MAX_LOGIT else 0.0)
-        space.doubt = max(0.0, space.doubt + wrong * self._up - math.log(1 + (ALARM_FACTOR - 1) * q))
-        if space.doubt > DOUBT_GOAL:
-            space.retreat += RETREAT
-            space.doubt = 0.0
 
     def _rescore(self) -> None:
         """Put the window into the bins of today's weights, without retreats: those are for the moment."""
@@ -383,28 +314,3 @@ def _cutoff(limit: float, rest: float, slope: float) -> float:
     near = (limit - rest) / slope
     # Closeness of -1 is the smallest there is: -ln(1.02 + 1) = -0.7.
     return similarity_of(near) if near > -1 else -1.0
-
-
-def _check(target: float, confidence: float, verify_sample: float, window: int, warmup: int, certificate: str) -> None:
-    """Raise UsageError for a promise that cannot be made."""
-    if not 0 < target <= MAX_TARGET:
-        raise UsageError(
-            f"the target false-hit rate must be above 0 and at most {MAX_TARGET}, not {target!r}",
-            hint="0.01 means: at most 1 % of the served semantic hits may be wrong",
-        )
-    if not 0.5 <= confidence < 1:
-        raise UsageError(
-            f"the confidence must be at least 0.5 and below 1, not {confidence!r}", hint="0.9 is the default"
-        )
-    if not 0 < verify_sample <= 1:
-        raise UsageError(
-            f"the share of hits to verify must be above 0 and at most 1, not {verify_sample!r}",
-            hint="without any verified hit nobody notices when the world changes: 0.05 is the default",
-        )
-    if window < 100 or warmup < 1:
-        raise UsageError(
-            f"the window must be at least 100 and the warm-up at least 1, not {window} and {warmup}",
-            hint="the defaults are 3000 decisions and 100 labels",
-        )
-    if certificate not in ("bayes", "betting"):
-        raise UsageError(f"there is no certificate named {certificate!r}", hint="choose bayes or betting")

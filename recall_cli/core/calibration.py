@@ -7,10 +7,11 @@ labels carry. A namespace without labels is judged by the shared weights alone.
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from recall_cli.core.prior import FIELDS, REACH, SIGNS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-REACH = 1.02
-"""Closeness is -ln(REACH - similarity): the last hundredths below 1 separate the most, and 1 itself stays finite."""
 SHARED_PENALTY = 0.1
 SPACE_PENALTY = 0.3
 LEVEL_PENALTY = 1e-3
@@ -32,39 +31,16 @@ ENOUGH = 1e-3
 HALVINGS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """Logit of P(wrong) per unit of evidence. The defaults are where learning starts, not a claim."""
+START = (1.0, -2.0, *[0.0] * (len(FIELDS) - 1))
+"""Level and weights where learning starts without a prior: closer is better, the rest is open. No claim."""
 
-    level: float = 1.0
-    closeness: float = -2.0
-    margin: float = 0.0
-    overlap: float = 0.0
-    length_ratio: float = 0.0
-    numbers: float = 0.0
-    negation: float = 0.0
-    names: float = 0.0
-    history: float = 0.0
-
-    def vector(self) -> Floats:
-        """Return the weights in the order of the fields, shape (9,)."""
-        return np.array(astuple(self), dtype=np.float64)
+SIGN = np.array([0, *(SIGNS[field] for field in FIELDS)])
+"""Without signs a fit to few labels may serve the farther of two candidates. 0: free."""
 
 
-FEATURES = tuple(field.name for field in fields(Weights))[1:]
-"""What is stored of a decision; the level needs no column."""
-
-SIGNS = np.array([0, -1, -1, -1, -1, 1, 1, 1, 1])
-"""Closer, clearer and more alike never means more likely wrong; a mismatch or a bad record never less.
-
-Without it a fit to few labels may serve the farther of two candidates. 0: free.
-"""
-
-
-def closeness(similarity: float) -> float:
-    """Return the similarity on the scale on which P(wrong) is about a straight logit."""
-    gap = REACH - similarity
-    return -math.log(gap if gap > 0.02 else 0.02)
+def probability(z: float) -> float:
+    """Return the probability of a logit."""
+    return 1 / (1 + math.exp(-z)) if z > -MAX_LOGIT else 0.0
 
 
 def similarity_of(closeness: float) -> float:
@@ -75,7 +51,7 @@ def similarity_of(closeness: float) -> float:
 def logits(x: Floats, spaces: Ints, weights: Floats, deviations: Floats) -> Floats:
     """Return the logit of P(wrong) of each row.
 
-    :param x: shape (n, 8), columns as in FEATURES.
+    :param x: shape (n, 10), columns as in FIELDS.
     :param spaces: the row's namespace, an index into `deviations`.
     :param deviations: shape (namespaces, 2): level and slope along closeness.
     """
@@ -153,7 +129,7 @@ def _step(hessian: Floats, gradient: Floats, w: Floats) -> Floats:
         step[free] = np.linalg.solve(
             hessian[np.ix_(free, free)], gradient[free] - hessian[np.ix_(free, fixed)] @ step[fixed]
         )
-        crossing = free & ((w - step) * SIGNS < -1e-12)
+        crossing = free & ((w - step) * SIGN < -1e-12)
         if not crossing.any():
             return step
         fixed |= crossing
@@ -172,4 +148,4 @@ def _loss(full: Floats, wrong: Floats, rows: Ints, w: Floats, dev: Floats, ridge
 
 def _signed(w: Floats) -> Floats:
     """Return the weights with what rounding left on the wrong side of zero taken away."""
-    return np.where(w * SIGNS < 0, 0.0, w)
+    return np.where(w * SIGN < 0, 0.0, w)

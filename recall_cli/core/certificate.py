@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from recall_cli.core.calibration import MAX_LOGIT
+from recall_cli.core.calibration import probability
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,6 +37,12 @@ TRUST = 4.0
 """Labels that the model's own estimate counts for in a bin without any."""
 FLOOR = 0.1
 """Wrong and right pseudo-labels on top, so that no bin is certain."""
+LUCK = 2.0
+"""The bound is on what users will count, the wrong among the served, not on a rate behind it.
+
+So the luck of the draw adds its variance: once for independent hits, and once more since a wrong answer
+tends to be served again. It matters where hits are few (real texts at 1 %), hardly elsewhere.
+"""
 MIN_TRAFFIC = 30
 """Decisions below an edge before it can pass: fewer say nothing about the mix."""
 BETS = (0.2, 0.5, 0.8)
@@ -111,7 +117,7 @@ class BayesBound:
         """Count a decision."""
         bin = bisect_left(self.edges, z)
         self._traffic[bin] += 1
-        self._q[bin] += 1 / (1 + math.exp(-z)) if z > -MAX_LOGIT else 0.0
+        self._q[bin] += probability(z)
         return bin
 
     def leave(self, bin: int, label: int) -> None:
@@ -150,7 +156,7 @@ class BayesBound:
                 total = n + TRUST + 2 * FLOOR
                 rate = (self._wrong[j] + TRUST * self._q[j] / self._traffic[j] + FLOOR) / total
                 mean += traffic * rate
-                variance += traffic * traffic * rate * (1 - rate) / (total + 1)
+                variance += traffic * rate * (1 - rate) * (LUCK + traffic / (total + 1))
                 seen += traffic
             if seen >= MIN_TRAFFIC and variance > 0:
                 shape = mean * mean / variance
@@ -225,3 +231,7 @@ class BettingBound:
         """Take the bets of a saved state; those of another target were other bets."""
         if len(state["labels"]) == len(state["wrong"]) == len(self._labels):
             self._labels, self._wrong = list(state["labels"]), list(state["wrong"])
+
+
+CERTIFICATES: dict[str, Callable[[float, float], Certificate]] = {"bayes": BayesBound, "betting": BettingBound}
+"""By name: called with the target and the confidence."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recall_cli.core.calibration import FEATURES
+from recall_cli.core.prior import FIELDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 RIGHT, WRONG, UNKNOWN = 0, 1, 2
-_WIDTH = len(FEATURES)
-_COLUMNS = {"features": 4 * _WIDTH, "spaces": 4, "propensities": 4, "labels": 1, "served": 1, "bins": 1}
+WIDTH = len(FIELDS)
+_COLUMNS = {"features": 4 * WIDTH, "spaces": 4, "propensities": 4, "labels": 1, "served": 1, "bins": 1}
 """Bytes a decision, column by column."""
 
 
@@ -34,14 +34,14 @@ class Ring:
         self.size = size
         self.next = 0
         """The ticket of the next decision."""
-        self.features = bytearray(4 * _WIDTH * size)
+        self.features = bytearray(4 * WIDTH * size)
         self.spaces = bytearray(4 * size)
         self.propensities = bytearray(4 * size)
         self.labels = bytearray([UNKNOWN]) * size
         self.served = bytearray(size)
         self.bins = bytearray(size)
         # Bound once: looking the methods up costs as much as the writes.
-        self.write_features = struct.Struct(f"{_WIDTH}f").pack_into
+        self.write_features = struct.Struct(f"{WIDTH}f").pack_into
         self.write_space = struct.Struct("i").pack_into
         self.write_propensity = struct.Struct("f").pack_into
         self.read_space = struct.Struct("i").unpack_from
@@ -54,8 +54,8 @@ class Ring:
         return ticket % self.size if self.next - self.size <= ticket < self.next and ticket >= 0 else None
 
     def x(self) -> Floats:
-        """Return all features, shape (n, 8), in the order of the slots."""
-        return np.frombuffer(self.features, np.float32).reshape(-1, _WIDTH)[: len(self)].astype(np.float64)
+        """Return all features, shape (n, 10), in the order of the slots."""
+        return np.frombuffer(self.features, np.float32).reshape(-1, WIDTH)[: len(self)].astype(np.float64)
 
     def column(self, name: str) -> NDArray[Any]:
         """Return a copy of the column "spaces", "propensities", "labels", "served" or "bins"."""

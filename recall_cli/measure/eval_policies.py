@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from recall_cli.core.adaptive import AdaptivePolicy
-from recall_cli.core.calibration import Weights
 from recall_cli.core.policy import DEFAULT_TAU
+from recall_cli.core.prior import Prior
 from recall_cli.measure import eval_static
 from recall_cli.measure.trace import Stream, Tally, Trace, replay
 from recall_cli.types import Evidence, Verdict
@@ -54,7 +54,7 @@ class Settings:
     """"time", or "shuffled": the same questions in a random order, without drift or bursts."""
     shuffle_labels: bool = False
     """Answers dealt out at random: a sound policy then serves about nothing."""
-    prior: Weights | None = None
+    prior: Prior | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ that its cache holds. Where the list ends too early, the rest is searched: the r
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +27,10 @@ DEPTH = 64
 BLOCK_CELLS = 4_000_000
 """Similarities computed at a time: 16 MB, whatever the length of the stream."""
 
-PairEvidence = Callable[[int, int], tuple[float, float, float, float, float]]
-"""(question, earlier question) -> overlap, length_ratio, numbers, negation, names."""
-NO_EVIDENCE = (0.0, 1.0, 0.0, 0.0, 0.0)
-"""What may be claimed of two vectors without texts: the defaults of Evidence."""
+PairEvidence = Callable[[int, int], Evidence]
+"""(question, earlier question) -> what their texts tell; similarity, margin and history are not its business."""
+NO_EVIDENCE = Evidence(0.0)
+"""What may be claimed of two vectors without texts."""
 
 
 @dataclass(slots=True)
@@ -56,7 +57,6 @@ class Stream:
 
     def reordered(self, order: Ints) -> Stream:
         """Return the same questions in another order."""
-        pair = self.pair
         return Stream(
             self.name,
             self.namespaces,
@@ -66,8 +66,20 @@ class Stream:
             self.text[order],
             self.false_alarm,
             self.missed,
-            None if pair is None else lambda i, j: pair(int(order[i]), int(order[j])),
+            None if self.pair is None else Reordered(self.pair, order),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Reordered:
+    """The evidence of a stream that was put in another order."""
+
+    pair: PairEvidence
+    order: Ints
+
+    def __call__(self, i: int, j: int) -> Evidence:
+        """Return the evidence of the questions now at these positions."""
+        return self.pair(int(self.order[i]), int(self.order[j]))
 
 
 @dataclass(slots=True)
@@ -102,7 +114,7 @@ class Trace:
         self.space: list[int] = stream.namespace.tolist()
         self.answer: list[int] = stream.answer.tolist()
         self.twins = _twins(stream)
-        self._pairs: dict[tuple[int, int], tuple[float, float, float, float, float]] = {}
+        self._pairs: dict[tuple[int, int], Evidence] = {}
         for space in range(len(stream.namespaces)):
             self._neighbours(np.flatnonzero(stream.namespace == space))
 
@@ -116,8 +128,7 @@ class Trace:
             depth = min(DEPTH, stop)
             top = np.argpartition(block, stop - depth, axis=1)[:, stop - depth :]
             values = np.take_along_axis(block, top, axis=1)
-            # Stable and by position among equals, so that a replay does not depend on the partition.
-            order = np.lexsort((top, -values), axis=1)
+            order = np.argsort(-values, axis=1)
             top, values = np.take_along_axis(top, order, 1), np.take_along_axis(values, order, 1)
             ids = members[top].tolist()
             for i, near, similar in zip(range(start, stop), ids, values.tolist(), strict=True):
@@ -125,7 +136,7 @@ class Trace:
                 self.rows[row], self.similarities[row] = near[:earlier], similar[:earlier]
                 self.complete[row] = i <= depth
 
-    def pair(self, i: int, j: int) -> tuple[float, float, float, float, float]:
+    def pair(self, i: int, j: int) -> Evidence:
         """Return the evidence of two texts, computed once for all policies."""
         if self.stream.pair is None:
             return NO_EVIDENCE
@@ -224,9 +235,9 @@ def replay(trace: Trace, policy: Policy, luck: NDArray[np.float64]) -> Tally:
             cache.insert(i, i)
             continue
         j, similarity, margin = found
-        evidence = Evidence(
-            cosine(similarity), margin, *trace.pair(i, j), (cache.wrong[j] + 0.5) / (cache.labels[j] + 2)
-        )
+        evidence = copy(trace.pair(i, j) if policy.candidates > 1 else NO_EVIDENCE)
+        evidence.similarity, evidence.margin = cosine(similarity), margin
+        evidence.history = (cache.wrong[j] + 0.5) / (cache.labels[j] + 2)
         name = stream.namespaces[namespace]
         verdict = policy.decide(name, evidence)
         right = answer[i] == answer[j]

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from recall_cli.core.evidence import Facts, compare, facts
 from recall_cli.errors import UsageError
-from recall_cli.measure.trace import PairEvidence, Stream
+from recall_cli.measure.trace import Stream
 from recall_cli.measure.workload import toml
-from recall_cli.types import Vector
+from recall_cli.types import Evidence, Vector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -200,8 +201,8 @@ class Classes:
     """Shape (len(texts), dim)."""
     limit: Mapping[str, int] | int | None = None
     """Texts drawn from each namespace for one stream; None takes all."""
-    pair: PairEvidence | None = None
-    """Evidence by position in `texts`."""
+    evidence: bool = True
+    """Whether the policy sees what the texts themselves tell, not their vectors alone."""
 
     def stream(self, seed: int) -> Stream:
         """Return the texts in one random order, each namespace drawn anew: they carry no times."""
@@ -216,8 +217,30 @@ class Classes:
         # A class means the same answer only inside its namespace, and no cache looks beyond it anyway.
         answer = _numbers(list(zip(self.namespaces, self.classes, strict=True)))
         text = _numbers(list(zip(self.namespaces, self.texts, strict=True)))
-        stream = Stream(self.name, tuple(names.tolist()), namespace, self.vectors, answer, text, pair=self.pair)
+        stream = Stream(self.name, tuple(names.tolist()), namespace, self.vectors, answer, text)
+        if self.evidence:
+            stream.pair = TextEvidence(self.texts)
         return stream.reordered(order)
+
+
+class TextEvidence:
+    """What two texts tell about each other; each text is read once, when it is first needed."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+        self._facts: dict[int, Facts] = {}
+
+    def __call__(self, i: int, j: int) -> Evidence:
+        """Return the evidence of the texts at these positions."""
+        found = Evidence(0.0)
+        compare(self._read(i), self._read(j), found)
+        return found
+
+    def _read(self, i: int) -> Facts:
+        known = self._facts.get(i)
+        if known is None:
+            known = self._facts[i] = facts(self._texts[i])
+        return known
 
 
 def _numbers(keys: Sequence[Any]) -> Ints:

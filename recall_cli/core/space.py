@@ -1,0 +1,107 @@
+"""One namespace of the adaptive policy: its deviations, and the alarms that make it retreat.
+
+The shared model is refitted every hundred labels or so. When a namespace changes in between (answers go
+stale, a new topic of look-alikes), its alarms ask for more audits, then raise its doubts at once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from recall_cli.errors import UsageError
+
+MAX_TARGET = 0.3
+"""The alarm tests the target against three times it, which must stay below 1."""
+ALARM_FACTOR = 3.0
+WATCHFUL, WATCH_FROM = 5.0, 0.4
+"""How many times as many hits are audited once a namespace's alarm is this full."""
+RETREAT = 2.0
+"""By how much a namespace raises its logits when an alarm goes off."""
+DOUBT_GOAL = 3.0
+"""How strongly misses must speak for odds three times the model's before the namespace retreats.
+
+Higher than the audits' goal, since there are many more misses. They speak first when answers go stale:
+what lies just under the cutoff is labelled every time, what lies above it once in twenty.
+"""
+FORGIVE = 0.5
+"""What is left of a namespace's retreat after a refit, which has seen why it retreated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """At most `target` of the served semantic hits are wrong, at this confidence."""
+
+    target: float
+    confidence: float
+    verify_sample: float
+    """Share of hits that are audited."""
+
+    def __post_init__(self) -> None:
+        """Refuse a promise that cannot be made."""
+        if not 0 < self.target <= MAX_TARGET:
+            raise UsageError(
+                f"the target false-hit rate must be above 0 and at most {MAX_TARGET}, not {self.target!r}",
+                hint="0.01 means: at most 1 % of the served semantic hits may be wrong",
+            )
+        if not 0.5 <= self.confidence < 1:
+            raise UsageError(
+                f"the confidence must be at least 0.5 and below 1, not {self.confidence!r}", hint="0.9 is the default"
+            )
+        if not 0 < self.verify_sample <= 1:
+            raise UsageError(
+                f"the share of hits to verify must be above 0 and at most 1, not {self.verify_sample!r}",
+                hint="without any verified hit nobody notices when the world changes: 0.05 is the default",
+            )
+
+    @property
+    def goal(self) -> float:
+        """The sum of evidence at which audits make a namespace retreat."""
+        return math.log(1 / (1 - self.confidence))
+
+
+@dataclass(slots=True)
+class Space:
+    """What is known of one namespace."""
+
+    index: int
+    level: float = 0.0
+    slope: float = 0.0
+    alarm: float = 0.0
+    doubt: float = 0.0
+    retreat: float = 0.0
+    decisions: int = 0
+    hits: int = 0
+    audits: int = 0
+    wrong: int = 0
+    """Audited hits that were wrong."""
+
+    def propensity(self, promise: Promise) -> float:
+        """Return the share of hits to audit now."""
+        if self.alarm > WATCH_FROM * promise.goal:
+            return min(1.0, WATCHFUL * promise.verify_sample)
+        return promise.verify_sample
+
+    def audited(self, promise: Promise, wrong: int) -> bool:
+        """Sum the evidence for "three times the target" against "the target"; return whether to retreat."""
+        self.audits += 1
+        self.wrong += wrong
+        a = promise.target
+        step = math.log(ALARM_FACTOR if wrong else (1 - ALARM_FACTOR * a) / (1 - a))
+        self.alarm = max(0.0, self.alarm + step)
+        if self.alarm <= promise.goal:
+            return False
+        self.retreat += RETREAT
+        self.alarm = 0.0
+        return True
+
+    def missed(self, promise: Promise, q: float, wrong: int) -> None:
+        """Sum the evidence for "odds three times the model's" against "the model's", and retreat when it is strong.
+
+        :param q: the model's P(wrong) of the candidate that was not served.
+        """
+        q = max(q, promise.target)
+        self.doubt = max(0.0, self.doubt + wrong * math.log(ALARM_FACTOR) - math.log(1 + (ALARM_FACTOR - 1) * q))
+        if self.doubt > DOUBT_GOAL:
+            self.retreat += RETREAT
+            self.doubt = 0.0
