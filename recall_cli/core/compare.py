@@ -32,7 +32,7 @@ FRAME = 0.45
 """Overlap from which a contradiction is one: below it the texts may speak of different things, or in other words."""
 CLOSE_FRAME = 0.6
 """The same for evidence that a mere rewording may bring about: an opposite, another name."""
-ELSEWHERE = 0.4
+ELSEWHERE = 0.45
 ELSEWHERE_OVERLAP = 0.1
 """Similarity and overlap below which two answers speak of different things. Without this, labels would come
 from look-alikes only, and a policy would take the answers of unrelated questions for unknown, not for wrong.
@@ -252,10 +252,9 @@ def _texts(a: str, b: str, one: str, two: str, similarity: float | None) -> Comp
         if mine.negators != theirs.negators or max(mine.count, theirs.count) <= 2:
             return Comparison(Same.DIFFERENT, "yes against no")
         return Comparison(Same.UNSURE, "yes against no, in like words")
-    if similarity is not None and similarity < ELSEWHERE and found.overlap < ELSEWHERE_OVERLAP:
-        if min(mine.count, theirs.count) > SHORT and not (_HEDGE.search(one) or _HEDGE.search(two)):
-            return Comparison(Same.DIFFERENT, "about something else")
-        return Comparison(Same.UNSURE, "other words")
+    elsewhere = similarity is not None and similarity < ELSEWHERE and found.overlap < ELSEWHERE_OVERLAP
+    if elsewhere and min(mine.count, theirs.count) > SHORT and not (_HEDGE.search(one) or _HEDGE.search(two)):
+        return Comparison(Same.DIFFERENT, "about something else")
     aligned = found.length_ratio >= CUT_OFF
     apart = len(mine.words ^ theirs.words)
     if found.numbers == 1.0:

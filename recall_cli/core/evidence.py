@@ -38,6 +38,9 @@ LONGEST_RUN = 4
 
 BOTH_TENSES = PAST | FUTURE
 
+MOST_APART = 24
+"""Words in which two texts differ beyond which no typing errors are looked for: every pair of them is."""
+
 UNKNOWN = 1.0
 """The weight of a word that the vocabulary does not hold."""
 
@@ -115,7 +118,7 @@ def compare(query: Facts, candidate: Facts, found: Evidence) -> None:
             heaviest = weight
     shared = query.mass - lost
     union = query.mass + gained
-    if heaviest == UNKNOWN and ours and others and shared > SLIP_SHARE * union:
+    if heaviest == UNKNOWN and shared > SLIP_SHARE * union and 1 < len(ours) + len(others) <= MOST_APART:
         slips = _slips(ours, others)
         if slips:
             for mine, other in slips:

@@ -56,6 +56,9 @@ class Quantities(NamedTuple):
 
 NONE: frozenset[str] = frozenset()
 
+REPEATS = 3
+"""How often one number is told apart from itself: a table of zeros must not cost the square of its length."""
+
 
 def quantities(text: str) -> Quantities:
     """Return the numbers, dates, times and units of a text.
@@ -100,7 +103,9 @@ def quantities(text: str) -> Quantities:
 
 def _put(numbers: set[str], number: str) -> None:
     """Add a number; one that is named again counts again, so that "2 every 4" is not "2 every 2"."""
-    while number in numbers:
+    for _ in range(REPEATS):
+        if number not in numbers:
+            break
         number += " again"
     numbers.add(number)
 

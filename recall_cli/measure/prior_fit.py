@@ -67,11 +67,14 @@ STEPS = 60
 Fitted = tuple[float, ...]
 
 
-def fit(sets: Sequence[Rows], *, ridge: float = RIDGE, centre: Fitted | None = None) -> tuple[float, Fitted]:
+def fit(
+    sets: Sequence[Rows], *, ridge: float = RIDGE, centre: Fitted | None = None, own_slopes: bool = True
+) -> tuple[float, Fitted]:
     """Return (level, weights in the order of FIELDS) that tell wrong from right best over the sets.
 
     The level is the one at which right and wrong are balanced over the sets.
 
+    :param own_slopes: False learns how the sets were built too: right for the one kind of traffic at hand.
     :param centre: where the ridge pulls instead of CENTRE: weights that are already good, in the order of FIELDS.
     """
     families = Counter(rows.family for rows in sets)
@@ -80,7 +83,7 @@ def fit(sets: Sequence[Rows], *, ridge: float = RIDGE, centre: Fitted | None = N
     wrong = np.concatenate([~rows.same for rows in sets]).astype(np.float64)
     weight = np.concatenate([_balance(rows) * FAMILY_ROWS / families[rows.family] for rows in sets])
     mine = np.eye(len(sets))[np.repeat(np.arange(len(sets)), [len(rows.same) for rows in sets])]
-    own = [mine * x[:, [FIELDS.index(name)]] for name in OWN]
+    own = [mine * x[:, [FIELDS.index(name)]] for name in OWN if own_slopes]
     full = np.concatenate([x, mine, *own], axis=1)
     n, extra = len(free), full.shape[1] - len(free)
     pulls = np.zeros(n + extra)
