@@ -137,7 +137,7 @@ def _warnings(plan: Plan, rows: Sequence[dict[str, Any]]) -> list[Warn]:
             found.append(
                 Warn(
                     "COLD",
-                    f"at {target} adaptive serves nothing yet after {entry['runs_cold']} of {entry['runs']} runs",
+                    f"at {target} adaptive never served anything in {entry['runs_cold']} of {entry['runs']} runs",
                     "no number of labels would change it: right and wrong candidates look alike"
                     if more is None
                     else f"about {more:,.0f} more right labels near the top would change it",

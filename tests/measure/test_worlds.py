@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_cli.errors import UsageError
-from recall_cli.measure.worlds import Classes, World, preset, presets, world_of
+from recall_cli.measure.eval_texts import Classes, TextWorld
+from recall_cli.measure.worlds import World, preset, presets, world_of
 
 NAMES = ("tight", "loose", "mixed", "near-duplicates", "drift", "sparse", "no-recurrence")
 
@@ -117,3 +118,13 @@ def test_classes_are_shuffled_but_stay_together(seed: int) -> None:
 def test_a_limit_draws_from_each_namespace() -> None:
     assert np.bincount(classes(5).stream(0).namespace).tolist() == [5, 5]
     assert np.bincount(classes({"a": 3}).stream(0).namespace).tolist() == [3, 10]
+
+
+def test_the_text_world_is_a_stream_too() -> None:
+    world = TextWorld(queries=200, embedder="hash-v1")
+    one, same = world.stream(3), world.stream(3)
+    assert len(one) == 200
+    assert np.array_equal(one.answer, same.answer)
+    assert np.array_equal(one.vectors, same.vectors)
+    repeats = [i for i in range(200) if one.text[i] in one.text[:i]]
+    assert all(one.answer[i] in one.answer[:i] for i in repeats)
