@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from recall_cli.core.adaptive import AdaptivePolicy
 from recall_cli.core.policy import StaticPolicy
-from recall_cli.errors import UsageError
+from recall_cli.errors import GateFailed, UsageError
 from recall_cli.measure import eval_policies, eval_static, evaluate, trace
 from recall_cli.measure.eval_policies import ADAPTIVE, BEST, ORACLE, POLICIES, STATIC, Settings, run_seed
 from recall_cli.measure.evaluate import Plan
@@ -279,3 +279,15 @@ def test_plans_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
 def test_an_impossible_promise_is_refused_before_the_run() -> None:
     with pytest.raises(UsageError):
         evaluate.run(Plan(SMALL, runs=1, settings=Settings(targets=(0.9,))))
+
+
+def test_a_gate_is_on_what_is_proved(result: Any) -> None:
+    rows = [row for row in result.rows if row["policy"] == ADAPTIVE]
+    worst = max(row["false_hit_interval"][1] for row in rows)
+    least = min(row["hit_rate_interval"][0] for row in rows)
+    evaluate.check(result)
+    evaluate.check(result, max_false_hit=worst, min_hit_rate=least)
+    with pytest.raises(GateFailed, match="may be wrong"):
+        evaluate.check(result, max_false_hit=worst - 1e-6)
+    with pytest.raises(GateFailed, match="as little as"):
+        evaluate.check(result, min_hit_rate=least + 1e-6)
