@@ -55,8 +55,8 @@ def row(workload: str, policy: str, target: float, outcomes: Sequence[Outcome], 
         # An audited hit is served and paid for; a hit that is asked again is paid for twice.
         "calls_saved_net": int(hits.sum()) - sum(tally.audits + tally.reasks for tally in tallies),
         "labels_to_first_hit": _median([tally.first_hit_label for tally in tallies]) if adaptive else None,
-        "runs_cold": sum(tally.labels_needed != 0 for tally in tallies) if adaptive else None,
-        "labels_needed": _median([t.labels_needed for t in tallies if t.labels_needed != 0]) if adaptive else None,
+        "runs_cold": sum(tally.first_hit_label is None for tally in tallies) if adaptive else None,
+        "labels_needed": _median([t.labels_needed for t in tallies if t.first_hit_label is None]) if adaptive else None,
     }
 
 

@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from recall_cli.errors import UsageError
+from recall_cli.errors import GateFailed, UsageError
 from recall_cli.measure.eval_policies import ADAPTIVE, POLICIES, Outcome, Settings, Source, run_seed
 from recall_cli.measure.eval_rows import by_namespace, comparisons, curve, row
 from recall_cli.measure.result import new_result
@@ -109,6 +109,28 @@ def report(result: Result, plan: Plan, outcomes: Sequence[Outcome]) -> None:
     result.warnings += _warnings(plan, result.rows)
 
 
+def check(
+    result: Result, *, max_false_hit: float | None = None, min_hit_rate: float | None = None, policy: str = ADAPTIVE
+) -> None:
+    """Raise GateFailed unless every row of the policy is proved to keep both limits: by its interval's far end."""
+    for entry in result.rows:
+        if entry["policy"] != policy:
+            continue
+        at = f"{policy} on {entry['workload']} at a target of {100 * entry['target']:g} %"
+        worst, least = entry["false_hit_interval"][1], entry["hit_rate_interval"][0]
+        # Who serves nothing serves nothing wrong; the other limit is there to catch it.
+        if max_false_hit is not None and entry["hits"] and worst > max_false_hit:
+            raise GateFailed(
+                f"{at}: up to {100 * worst:.2f} % of its hits may be wrong, the limit is {100 * max_false_hit:g} %",
+                hint="aim lower with --target; or more --runs, if the interval is merely wide",
+            )
+        if min_hit_rate is not None and least < min_hit_rate:
+            raise GateFailed(
+                f"{at}: it may hit as little as {100 * least:.1f} %, the limit is {100 * min_hit_rate:g} %",
+                hint="allow a higher --target; or more --runs, if the interval is merely wide",
+            )
+
+
 def _warnings(plan: Plan, rows: Sequence[dict[str, Any]]) -> list[Warn]:
     found = []
     for entry in rows:
@@ -137,7 +159,7 @@ def _warnings(plan: Plan, rows: Sequence[dict[str, Any]]) -> list[Warn]:
             found.append(
                 Warn(
                     "COLD",
-                    f"at {target} adaptive serves nothing yet after {entry['runs_cold']} of {entry['runs']} runs",
+                    f"at {target} adaptive never served anything in {entry['runs_cold']} of {entry['runs']} runs",
                     "no number of labels would change it: right and wrong candidates look alike"
                     if more is None
                     else f"about {more:,.0f} more right labels near the top would change it",

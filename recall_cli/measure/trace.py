@@ -178,35 +178,34 @@ class CacheReplay:
     def candidate(self, i: int, k: int) -> tuple[int, float, float] | None:
         """Return (nearest, its similarity, margin to the best of another group), None when the cache is empty.
 
-        As a cache does that asks its index for k: when all k are of one group, the margin is to the k-th.
+        As a cache does that asks its index for k (see `core.evidence.margin`): when all are of one group,
+        the margin is to the last of them, and 0 when there is only one.
         """
         trace, held, group = self.trace, self.held, self.group
-        similarities = trace.similarities[i]
-        best, first, seen = -1, 0.0, 0
-        for row, similarity in zip(trace.rows[i], similarities, strict=True):
+        best, first, last, seen = -1, 0.0, 0.0, 0
+        for row, similarity in zip(trace.rows[i], trace.similarities[i], strict=True):
             if held[row]:
                 seen += 1
+                last = similarity
                 if best < 0:
                     best, first = row, similarity
                     if k == 1:
                         return best, first, 0.0
                 elif group[row] != group[best] or seen == k:
-                    return best, first, first - similarity
+                    return best, first, first - last
         if not trace.complete[i] and len(self._members[trace.space[i]]) > seen:
             return self._search(i, k)
-        return (best, first, first) if best >= 0 else None
+        return (best, first, first - last) if best >= 0 else None
 
     def _search(self, i: int, k: int) -> tuple[int, float, float]:
         """Search the whole cache, for the few questions whose list held too little of it."""
         members = np.array(self._members[self.trace.space[i]])
         vectors = self.trace.stream.vectors
         similarities = vectors[members] @ vectors[i]
-        top = np.argsort(-similarities, kind="stable")[:k]
+        top = np.argsort(-similarities, kind="stable")[:k].tolist()
         best, first = int(members[top[0]]), float(similarities[top[0]])
-        for place in top[1:]:
-            if self.group[members[place]] != self.group[best] or (len(top) == k and place == top[-1]):
-                return best, first, first - float(similarities[place])
-        return best, first, first
+        other = next((place for place in top if self.group[members[place]] != self.group[best]), top[-1])
+        return best, first, first - float(similarities[other])
 
 
 def replay(trace: Trace, policy: Policy, luck: NDArray[np.float64]) -> Tally:

@@ -1,4 +1,4 @@
-"""Streams to evaluate on: vector worlds whose density is a dial, and real texts with known classes.
+"""Vector worlds to evaluate on: their density is a dial, and their answers are known.
 
 A world's answers are known by construction, so that a promise can be checked on hundreds of streams.
 Named presets: `workloads/eval-presets.toml`.
@@ -6,18 +6,17 @@ Named presets: `workloads/eval-presets.toml`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recall_cli.core.evidence import Facts, compare, facts
 from recall_cli.errors import UsageError
 from recall_cli.measure.trace import Stream
 from recall_cli.measure.workload import toml
-from recall_cli.types import Evidence, Vector
+from recall_cli.types import Vector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -187,63 +186,3 @@ def world_of(name: str, table: Mapping[str, Any]) -> World:
         raise UsageError(f"world {name}: there is no setting {unknown[0]!r}", hint=f"known: {', '.join(sorted(known))}")
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
     return World(name=name, **values)
-
-
-@dataclass(frozen=True, slots=True)
-class Classes:
-    """Texts with known classes: one stored answer serves all texts of a class, in its namespace."""
-
-    name: str
-    texts: tuple[str, ...]
-    classes: tuple[str, ...]
-    namespaces: tuple[str, ...]
-    vectors: Vector
-    """Shape (len(texts), dim)."""
-    limit: Mapping[str, int] | int | None = None
-    """Texts drawn from each namespace for one stream; None takes all."""
-    evidence: bool = True
-    """Whether the policy sees what the texts themselves tell, not their vectors alone."""
-
-    def stream(self, seed: int) -> Stream:
-        """Return the texts in one random order, each namespace drawn anew: they carry no times."""
-        rng = np.random.default_rng(seed)
-        names, namespace = np.unique(np.array(self.namespaces), return_inverse=True)
-        picked = []
-        for space, name in enumerate(names.tolist()):
-            members = np.flatnonzero(namespace == space)
-            limit = self.limit if self.limit is None or isinstance(self.limit, int) else self.limit.get(name)
-            picked.append(rng.permutation(members)[:limit])
-        order = rng.permutation(np.concatenate(picked))
-        # A class means the same answer only inside its namespace, and no cache looks beyond it anyway.
-        answer = _numbers(list(zip(self.namespaces, self.classes, strict=True)))
-        text = _numbers(list(zip(self.namespaces, self.texts, strict=True)))
-        stream = Stream(self.name, tuple(names.tolist()), namespace, self.vectors, answer, text)
-        if self.evidence:
-            stream.pair = TextEvidence(self.texts)
-        return stream.reordered(order)
-
-
-class TextEvidence:
-    """What two texts tell about each other; each text is read once, when it is first needed."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._texts = texts
-        self._facts: dict[int, Facts] = {}
-
-    def __call__(self, i: int, j: int) -> Evidence:
-        """Return the evidence of the texts at these positions."""
-        found = Evidence(0.0)
-        compare(self._read(i), self._read(j), found)
-        return found
-
-    def _read(self, i: int) -> Facts:
-        known = self._facts.get(i)
-        if known is None:
-            known = self._facts[i] = facts(self._texts[i])
-        return known
-
-
-def _numbers(keys: Sequence[Any]) -> Ints:
-    """Return a number for each key, equal where the keys are."""
-    seen: dict[Any, int] = {}
-    return np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recall_cli.core.adaptive import AdaptivePolicy
 from recall_cli.core.policy import StaticPolicy
 from recall_cli.errors import UsageError
 from recall_cli.types import Evidence, Policy, Verdict
@@ -15,9 +17,32 @@ from recall_cli.types import Evidence, Policy, Verdict
 SIMILARITY = st.floats(-1, 1)
 
 
-@pytest.fixture(scope="module", params=["static"])
-def policy(request: pytest.FixtureRequest) -> Policy:
+def static() -> Policy:
     return StaticPolicy(0.8)
+
+
+def cold() -> Policy:
+    return AdaptivePolicy()
+
+
+def warm() -> Policy:
+    policy = AdaptivePolicy()
+    for i in range(2_000):
+        evidence = Evidence(i % 100 / 100)
+        verdict = policy.decide("n", evidence)
+        if not verdict.serve or verdict.audit:
+            policy.observe("n", evidence, same=evidence.similarity > 0.7)
+    assert policy.decide("n", Evidence(0.95)).serve
+    return policy
+
+
+MAKERS: dict[str, Callable[[], Policy]] = {"static": static, "adaptive-cold": cold, "adaptive-warm": warm}
+
+
+@pytest.fixture(scope="module", params=MAKERS.values(), ids=list(MAKERS))
+def policy(request: pytest.FixtureRequest) -> Policy:
+    made: Policy = request.param()
+    return made
 
 
 @given(low=SIMILARITY, high=SIMILARITY)
@@ -27,15 +52,26 @@ def test_a_closer_candidate_is_never_served_less(policy: Policy, low: float, hig
 
 
 def test_state_round_trips_as_json(policy: Policy) -> None:
-    other = StaticPolicy(0.1)
+    other = StaticPolicy(0.1) if isinstance(policy, StaticPolicy) else AdaptivePolicy()
     other.load(json.loads(json.dumps(policy.state())))
-    assert other.decide("n", Evidence(0.5)) == policy.decide("n", Evidence(0.5))
+    for similarity in (0.1, 0.5, 0.95):
+        ours, theirs = policy.decide("n", Evidence(similarity)), other.decide("n", Evidence(similarity))
+        assert ours.serve == theirs.serve
+        assert ours.cutoff == pytest.approx(theirs.cutoff, abs=1e-3)
 
 
 def test_observing_is_allowed(policy: Policy) -> None:
-    before = policy.decide("n", Evidence(0.79))
-    policy.observe("n", Evidence(0.79), same=True)
-    assert policy.decide("n", Evidence(0.79)) == before
+    asked = Evidence(0.3)
+    before = policy.decide("n", asked)
+    policy.observe("n", asked, same=False)
+    assert policy.decide("n", Evidence(0.3)).serve == before.serve
+
+
+def test_more_candidates_than_one_are_wanted_only_by_who_looks_at_them(policy: Policy) -> None:
+    assert policy.candidates >= 1
+    if policy.candidates == 1:
+        other = Evidence(0.79, margin=0.5, overlap=1.0, numbers=1.0, history=0.9)
+        assert policy.decide("n", Evidence(0.79)) == policy.decide("n", other)
 
 
 @pytest.mark.parametrize(

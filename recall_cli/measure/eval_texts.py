@@ -1,0 +1,160 @@
+"""Streams of texts whose answers are known: a classes file, or our own text world."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from recall_cli.core.embed import DEFAULT_EMBEDDER, make_embedder
+from recall_cli.core.evidence import Facts, compare, facts
+from recall_cli.measure import textworld
+from recall_cli.measure.trace import Stream
+from recall_cli.types import Embedder, Evidence, Vector
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+
+class Labelled(Protocol):
+    """A prompt and the class of its answer, as the loaders of `measure.pairs` and the text world give them."""
+
+    @property
+    def text(self) -> str:
+        """The prompt."""
+
+    @property
+    def answer_class(self) -> str:
+        """Equal means that one answer serves both."""
+
+    @property
+    def namespace(self) -> str:
+        """Whose cutoff is learned together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """Texts with known classes: one stored answer serves all texts of a class, in its namespace."""
+
+    name: str
+    texts: tuple[str, ...]
+    classes: tuple[str, ...]
+    namespaces: tuple[str, ...]
+    vectors: Vector
+    """Shape (len(texts), dim)."""
+    limit: Mapping[str, int] | int | None = None
+    """Texts drawn from each namespace for one stream; None takes all."""
+    evidence: bool = True
+    """Whether the policy sees what the texts themselves tell, not their vectors alone."""
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        items: Sequence[Labelled],
+        embedder: Embedder,
+        *,
+        limit: Mapping[str, int] | int | None = None,
+        evidence: bool = True,
+    ) -> Classes:
+        """Return the source of labelled prompts, embedded once for all streams."""
+        texts = tuple(item.text for item in items)
+        return cls(
+            name,
+            texts,
+            tuple(item.answer_class for item in items),
+            tuple(item.namespace for item in items),
+            embedder.embed_many(texts),
+            limit,
+            evidence,
+        )
+
+    def stream(self, seed: int) -> Stream:
+        """Return the texts in one random order, each namespace drawn anew: they carry no times."""
+        rng = np.random.default_rng(seed)
+        names, namespace = np.unique(np.array(self.namespaces), return_inverse=True)
+        picked = []
+        for space, name in enumerate(names.tolist()):
+            members = np.flatnonzero(namespace == space)
+            limit = self.limit if self.limit is None or isinstance(self.limit, int) else self.limit.get(name)
+            picked.append(rng.permutation(members)[:limit])
+        order = rng.permutation(np.concatenate(picked))
+        stream = _stream(self.name, self.texts, self.classes, self.namespaces, self.vectors, self.evidence)
+        return stream.reordered(order)
+
+
+@dataclass(frozen=True, slots=True)
+class TextWorld:
+    """Our own generated prompts, in the order they are asked: a new stream for each seed."""
+
+    name: str = "text-world"
+    queries: int = 7_000
+    embedder: str = DEFAULT_EMBEDDER
+    evidence: bool = True
+
+    def stream(self, seed: int) -> Stream:
+        """Return the prompts of this seed, embedded."""
+        items = textworld.stream(self.queries, seed)
+        return _stream(
+            self.name,
+            [item.text for item in items],
+            [item.answer_class for item in items],
+            [item.namespace for item in items],
+            _embedder(self.embedder).embed_many([item.text for item in items]),
+            self.evidence,
+        )
+
+
+@cache
+def _embedder(name: str) -> Embedder:
+    """Load an embedder once a process: each seed of a text world embeds its own prompts."""
+    return make_embedder(name)
+
+
+def _stream(
+    name: str,
+    texts: Sequence[str],
+    classes: Sequence[str],
+    namespaces: Sequence[str],
+    vectors: Vector,
+    evidence: bool,
+) -> Stream:
+    names, namespace = np.unique(np.array(namespaces), return_inverse=True)
+    # A class means the same answer only inside its namespace, and no cache looks beyond it anyway.
+    answer = _numbers(list(zip(namespaces, classes, strict=True)))
+    text = _numbers(list(zip(namespaces, texts, strict=True)))
+    stream = Stream(name, tuple(names.tolist()), namespace, vectors, answer, text)
+    if evidence:
+        stream.pair = TextEvidence(texts)
+    return stream
+
+
+class TextEvidence:
+    """What two texts tell about each other; each text is read once, when it is first needed."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+        self._facts: dict[int, Facts] = {}
+
+    def __call__(self, i: int, j: int) -> Evidence:
+        """Return the evidence of the texts at these positions."""
+        found = Evidence(0.0)
+        compare(self._read(i), self._read(j), found)
+        return found
+
+    def _read(self, i: int) -> Facts:
+        known = self._facts.get(i)
+        if known is None:
+            known = self._facts[i] = facts(self._texts[i])
+        return known
+
+
+def _numbers(keys: Sequence[Any]) -> Ints:
+    """Return a number for each key, equal where the keys are."""
+    seen: dict[Any, int] = {}
+    return np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
