@@ -47,7 +47,21 @@ def test_the_gate(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*QUICK, "--min-hit-rate", "0.999"]) == 3
     printed = capsys.readouterr()
     assert "adaptive" in printed.out  # the table comes first
-    assert "hit rate" in printed.err
+    assert "it may hit as little as" in printed.err
+
+
+def test_pairs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    from recall_cli.measure.textworld import pairs
+
+    path = tmp_path / "pairs.jsonl"
+    rows = [{"a": p.a, "b": p.b, "same": p.same, "category": p.category} for p in pairs(120, 3)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert main(["eval", "--pairs", str(path), "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)["summary"]
+    assert set(summary["auc"]) == {"similarity", "shipped", "cross_fitted"}
+    assert {"0.01", "0.05"} <= summary["hit_rate_at_false_hit"]["shipped"].keys()
+    assert main(["eval", "--pairs", str(path)]) == 0
+    assert "cross-fitted" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -61,6 +75,8 @@ def test_the_gate(capsys: pytest.CaptureFixture[str]) -> None:
         (["--order", "random"], 2),
         (["--certificate", "none"], 2),
         (["--classes", "nowhere.csv"], 4),
+        (["--pairs", "nowhere.csv"], 4),
+        (["--pairs", __file__], 4),
     ],
 )
 def test_mistakes(arguments: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> None:
