@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from recall_cli.core.exact import ExactIndex
 from recall_cli.core.relay import Relay
+from recall_cli.core.rows import SCAN_FROM_DIM
 
 if TYPE_CHECKING:
     from recall_cli.core.relay import Engine
@@ -28,7 +29,8 @@ HNSW_AT: int | None = None
 class AutoIndex(Relay):
     """Starts as exact search and moves to the next kind as it grows; every search is answered throughout.
 
-    `scan_at` and `hnsw_at` are the numbers of ids at which it moves (None: never). It does not move back when it
+    `scan_at` and `hnsw_at` are the numbers of ids at which it moves (None: never). With fewer than SCAN_FROM_DIM
+    dimensions it moves to no scan, which would not find every row there. It does not move back when it
     shrinks: the larger kinds answer small sets well, and a cache at its limit would move to and fro.
     """
 
@@ -36,7 +38,7 @@ class AutoIndex(Relay):
         self, dim: int, *, scan_at: int | None = SCAN_AT, hnsw_at: int | None = HNSW_AT, background: bool = True
     ) -> None:
         self._dim = dim
-        self._scan_at, self._hnsw_at = scan_at, hnsw_at
+        self._scan_at, self._hnsw_at = scan_at if dim >= SCAN_FROM_DIM else None, hnsw_at
         self._background = background
         super().__init__(ExactIndex(dim))
 

@@ -1,46 +1,37 @@
 """A compressed scan: every row as 4-bit codes, the most promising few compared again in full.
 
-faiss keeps the codes and ranks them with byte shuffles that stay in registers, so a scan reads half a
-byte (or one) per two dimensions instead of eight. The best `refine` rows by code are then scored from the
-float32 vectors, so the similarities returned are exact; only the choice of candidates is approximate.
-
-An empty cache has no data to train a codebook on. None is needed: after a random rotation the coordinates of any
-set of vectors look Gaussian, so one codebook for a normal variable serves all. What does matter is the
-mean: vectors that share a direction (most transformer embeddings) waste the code on it. Once there are
-rows, their mean is taken out and the rows are coded again, which changes no ranking: q.(x - mean) and
-q.x differ by the same amount for every x. Measured at 50,000 x 256, recall@1 with 48 candidates:
-
-    real sentences (static embeddings)    1.000 before, 1.000 after; k-means on real rows: 1.000
-    the same plus a shared direction      0.960 before, 0.998 after; k-means on real rows: 0.998
+faiss ranks the codes (see `codes`), so a scan reads half a byte (or one) per two dimensions instead of eight. The
+best `refine` rows by code are then scored from the float32 vectors, so the similarities returned are exact; only the
+choice of candidates is approximate. Small sets and few dimensions are compared in full, without codes.
 """
 
 from __future__ import annotations
 
-from functools import cache
+import sys
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import faiss
 import numpy as np
 
+from recall_cli.core.codes import LEAST_SPREAD, Codes, default_codes
 from recall_cli.core.ledger import Ledger
-from recall_cli.core.rotation import Rotation
-from recall_cli.core.rows import FIRST_ROWS, best_rows, checked_query, checked_rows, grown, no_answer
+from recall_cli.core.rows import (
+    FIRST_ROWS,
+    SCAN_FROM_DIM,
+    best_rows,
+    checked_query,
+    checked_rows,
+    grown,
+    matrix_bytes,
+    no_answer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from numpy.typing import NDArray
+
     from recall_cli.types import Ids, Vector
-
-# Below this dimension a code per two dimensions is too coarse: recall@1 on real sentences (50,000 rows,
-# 48 candidates) with m = dim/2 against m = dim: 32 dims .956/.9998, 64 .994/1.0, 96 .998/1.0,
-# 128 .9996/1.0, 256 1.0/1.0. A code per dimension costs 95 us more at 50,000 x 256.
-FULL_CODE_BELOW = 192
-
-# faiss turns a query's products with the centroids into bytes and adds up one a code, in 16 bits and without a guard:
-# with more than 65,535 / 255 = 257 codes the sums of the very best rows may wrap round, and exact copies of
-# a query go missing (faiss 1.15: 2 % at 1,536 dimensions with m = dim/2, 90 % at 2,048). See `_guard`.
-UNGUARDED_CODES = 256
 
 # Candidates compared in full. Misses of 5,000 queries, bundled embedder, at 10,000 / 50,000 rows: 32 misses 2 / 6 (2 of
 # them servable), 48 1 / 1 (none), 64 none; each 16 take 3 us. 48 is also a margin for
@@ -51,46 +42,22 @@ REFINE = 48
 # in 177 us, 12 .999 in 189 us, 16 .9994 in 210 us.
 CANDIDATES_PER_NEIGHBOUR = 12
 
-# Distinct rows at which mean and scale are taken anew; the last of these pauses for 35 ms. Later
-# ones would change nothing: the mean of 16,384 unit rows is known to better than 1 %.
-FIT_AT = (256, 2_048, 16_384)
+# Up to so many numbers (1,000 rows of 256) all rows are compared: as fast as the codes, exact, and a cache of
+# thousands of small partitions has no codebook in each. It also means that the mean is never taken from a handful.
+COMPARE_ALL = 256_000
 
-_CHUNK = 512  # rows coded at a time: the temporary copies stay in the processor's caches
+# The rows are coded anew, around their present mean, when it has moved by so large a part of their variance, or the
+# variance by a factor of 2. 10,000 rows of one shared direction replaced by as many of another, without that: recall
+# of planted near-duplicates 1.0 -> .954 at cosine .95 with the direction, .186 at .98.
+DRIFT = 0.05
 
+# The mean is looked at once in (rows / 8) adds, so that coding costs at most eight times more.
+LOOKS = 8
 
-@cache
-def _codebook(width: int) -> Vector:
-    """Return 16 centroids (16, width) of a standard normal variable, the same in every process.
-
-    Lloyd's algorithm, in numpy: faiss's own takes seconds here when its threads compete for busy cores.
-    """
-    random = np.random.default_rng(0)
-    sample = random.standard_normal((4_096, width))
-    centroids = sample[:16].copy()
-    for _ in range(150):
-        nearest = (sample @ centroids.T - (centroids**2).sum(axis=1) / 2).argmax(axis=1)
-        for at in range(16):
-            members = sample[nearest == at]
-            centroids[at] = members.mean(axis=0) if len(members) else random.standard_normal(width)
-    return centroids.astype(np.float32)
-
-
-def _guard(centroids: Vector, codes: int) -> float:
-    """Return what a query needs in its spare coordinate for the sum of its bytes to stay below 65,536.
-
-    faiss scales the products of all codes by one factor, such that the widest range becomes 255. The spare
-    coordinate is 0 in every row, so it ranks nothing; in the query it makes for a range of at least `span`. The ranges
-    of the other codes are at most diameter x |part of the query|, and these parts, of a vector of length 1,
-    sum to at most sqrt(codes). Each byte is rounded, hence codes / 2.
-    """
-    diameter = np.linalg.norm(centroids[:, None] - centroids, axis=2).max()
-    span = 255 * diameter * codes**0.5 / (65_535 - 255 - codes / 2)
-    return float(span / np.ptp(centroids[:, 0]))
-
-
-def _empty_codes(dim: int, m: int) -> Any:
-    # Any: what types faiss has are incomplete.
-    return faiss.IndexPQFastScan(dim, m, 4, faiss.METRIC_INNER_PRODUCT)
+# Rows coded anew with each add, at least, and for each row added: a quarter of a millisecond, where 50,000 rows at once
+# would stop everybody for a tenth of a second. Done before the next look.
+RENEWED = 128
+RENEWED_PER_ROW = 8
 
 
 class ScanIndex:
@@ -98,35 +65,26 @@ class ScanIndex:
 
     `m` is the number of codes a vector (None: one per two dimensions, or per dimension when there are few); fewer is
     faster, `m = dim` finds the nearest of random vectors too. `refine` is how many candidates are
-    compared in full. Dimensions that `m` does not divide are padded with zeros inside.
+    compared in full. Below SCAN_FROM_DIM dimensions all rows are compared, whatever the options.
     """
 
     def __init__(self, dim: int, *, m: int | None = None, refine: int = REFINE) -> None:
         if m is None:
-            m = dim if dim < FULL_CODE_BELOW else (dim + 1) // 2
+            m = default_codes(dim)
         if not 1 <= m <= dim:
             raise ValueError(f"m must be between 1 and the {dim} dimensions, not {m}")
         if refine < 1:
             raise ValueError(f"refine must be at least 1, not {refine}")
-        width = -(-dim // m)
-        self._guarded = m > UNGUARDED_CODES
-        self._dim, self._m, self._refine, self._width = dim, m + self._guarded, refine, width
+        self._dim, self._m, self._refine = dim, m, refine
+        self._compare_up_to = sys.maxsize if dim < SCAN_FROM_DIM else max(refine, COMPARE_ALL // dim)
         self._lock = Lock()
         self._book = Ledger()
         self._matrix = np.empty((FIRST_ROWS, dim), np.float32)
-        self._rotation = Rotation(dim, m * width, spare=width * self._guarded)
-        self._mean = np.zeros(self._m * width, np.float32)
-        self._fitted_at = 0
-        self._codes = _empty_codes(self._m * width, self._m)
-        self._packer: Any = self._codes.get_CodePacker()
-        self._set_codebook(variance=1.0)
-        # What one search writes to, with the pointers faiss wants: making them each time costs 2 us.
-        self._rough = np.empty(refine, np.float32)
-        self._rows = np.empty(refine, np.int64)
-        self._near = np.empty((refine, dim), np.float32)
-        self._pointers = tuple(faiss.swig_ptr(array) for array in (self._rotation.output, self._rough, self._rows))
-        self._code = np.empty(self._packer.code_size, np.uint8)
-        self._blank = np.zeros(self._packer.code_size, np.uint8)
+        self._codes: Codes | None = None  # of all rows, once there are more than are compared
+        self._next: Codes | None = None  # of the first rows, around a newer mean
+        self._near = np.empty((0, dim), np.float32)
+        self._sum = np.zeros(0)
+        self._unseen = 0  # rows added since the mean was looked at
 
     def __len__(self) -> int:
         """Return the number of ids."""
@@ -140,13 +98,19 @@ class ScanIndex:
             fresh = self._book.admit(ids, vectors)
             end = start + len(fresh)
             self._matrix = grown(self._matrix, start, len(fresh))
-            self._matrix[start:end] = vectors if len(fresh) == len(ids) else vectors[fresh]
-            due = max((at for at in FIT_AT if at <= end), default=0)
-            if due > self._fitted_at:
-                self._fitted_at = due
-                self._fit(end)
-                start = 0
-            self._encode(start, end)
+            added = vectors if len(fresh) == len(ids) else vectors[fresh]
+            self._matrix[start:end] = added
+            if self._codes is not None:
+                self._codes.append(added)
+                self._sum += added.sum(axis=0, dtype=np.float64)
+                self._renew(len(fresh))
+            elif end > self._compare_up_to:
+                self._near = np.empty((self._refine, self._dim), np.float32)
+                self._sum = self._matrix[:end].sum(axis=0, dtype=np.float64)
+                self._unseen = 0
+                codes = self._new_codes(self._sum / end)
+                codes.append(self._matrix[:end])
+                self._codes = codes
 
     def remove(self, ids: Iterable[int]) -> None:
         """Forget ids; unknown ones are ignored."""
@@ -155,6 +119,8 @@ class ScanIndex:
                 hole = self._book.release(int(id))
                 if hole is not None:
                     last = self._book.fill_hole(hole)
+                    if self._codes is not None:
+                        self._sum -= self._matrix[hole]
                     self._matrix[hole] = self._matrix[last]
                     self._move_code(last, hole)
 
@@ -165,27 +131,29 @@ class ScanIndex:
             rows = self._book.rows
             if query is None or not rows:
                 return no_answer()
-            if rows <= self._refine:
-                candidates = np.arange(rows)
-                similarities = self._matrix[:rows].dot(query)
-            elif k == 1:
-                self._rotation.one(query)
-                rotated, rough, found = self._pointers
-                self._codes.search_c(1, rotated, self._refine, rough, found)
-                candidates = self._rows
-                # With mode="clip", take writes straight into `out`.
-                similarities = self._matrix.take(candidates, 0, self._near, "clip").dot(query)
-            else:
-                count = min(rows, max(self._refine, CANDIDATES_PER_NEIGHBOUR * k))
-                _, found = self._codes.search(self._rotation.one(query)[None], count)
-                candidates = found[0]
-                similarities = self._matrix[candidates].dot(query)
+            codes = self._codes
+            if codes is not None and rows > self._compare_up_to:
+                if k == 1:
+                    candidates = codes.nearest(query)
+                    # With mode="clip", take writes straight into `out`.
+                    similarities = self._matrix.take(candidates, 0, self._near, "clip").dot(query)
+                    best = int(similarities.argmax())
+                    row = candidates[best]
+                    if row >= 0:
+                        return self._book.newest[row : row + 1].copy(), similarities[best : best + 1]
+                else:
+                    candidates = codes.top(query, min(rows, max(self._refine, CANDIDATES_PER_NEIGHBOUR * k)))
+                    if len(candidates) >= min(k, rows):
+                        similarities = self._matrix[candidates].dot(query)
+                        top = best_rows(similarities, k)
+                        return self._book.answers(candidates[top], similarities[top], k)
+                # faiss found nothing, or less than asked for: it keeps no row whose bytes sum to 0.
+            similarities = self._matrix[:rows].dot(query)
             if k == 1:
                 best = int(similarities.argmax())
-                row = candidates[best]
-                return self._book.newest[row : row + 1].copy(), similarities[best : best + 1]
+                return self._book.newest[best : best + 1].copy(), similarities[best : best + 1].copy()
             top = best_rows(similarities, k)
-            return self._book.answers(candidates[top], similarities[top], k)
+            return self._book.answers(top, similarities[top], k)
 
     def ids(self) -> Ids:
         """Return a copy of all ids, oldest entry first."""
@@ -199,53 +167,47 @@ class ScanIndex:
             return found, self._matrix[rows]
 
     def memory_bytes(self) -> int:
-        """Return the bytes of memory in use; reserved rows that were never written take none."""
+        """Return the bytes of memory in use."""
         with self._lock:
-            codes = int(self._codes.codes.size())
-            return self._book.rows * self._dim * 4 + codes + self._book.memory_bytes()
+            codes = sum(codes.memory_bytes() for codes in (self._codes, self._next) if codes is not None)
+            rows = matrix_bytes(self._matrix, self._book.rows)
+            return rows + codes + self._near.nbytes + self._sum.nbytes + self._book.memory_bytes()
 
-    def _set_codebook(self, variance: float) -> None:
-        """Scale the codebook to rows whose squared distance from their mean is `variance`."""
-        centroids = _codebook(self._width) * np.float32((variance / (self._m * self._width)) ** 0.5)
-        faiss.copy_array_to_vector(np.tile(centroids.ravel(), self._m), self._codes.pq.centroids)
-        self._codes.is_trained = True
-        if self._guarded:
-            self._rotation.output[-self._width] = _guard(centroids, self._m)
+    def _new_codes(self, mean: NDArray[np.float64]) -> Codes:
+        return Codes(self._dim, self._m, mean.astype(np.float32), nearest=self._refine)
 
-    def _fit(self, rows: int) -> None:
-        """Take mean and scale from the rows; drops every code."""
-        self._codes.reset()
-        mean = self._matrix[:rows].mean(axis=0, dtype=np.float64).astype(np.float32)
-        self._mean = self._rotation.many(mean[None])[0]
-        # Rows have length 1, so what the mean does not explain is this.
-        self._set_codebook(variance=max(1.0 - float(mean.dot(mean)), 1e-6))
+    def _renew(self, added: int) -> None:
+        """Follow the mean of the rows: begin to code them anew when it has moved, or code some more of them."""
+        rows, codes = self._book.rows, self._codes
+        if self._next is None and codes is not None:
+            self._unseen += added
+            if LOOKS * self._unseen < rows:
+                return
+            self._unseen = 0
+            mean = self._sum / rows
+            spread = max(1.0 - float(mean.dot(mean)), LEAST_SPREAD)
+            shift = mean - codes.mean
+            if shift.dot(shift) <= DRIFT * spread and codes.spread / 2 <= spread <= codes.spread * 2:
+                return
+            self._next = self._new_codes(mean)
+        if self._next is not None:
+            done = len(self._next)
+            self._next.append(self._matrix[done : min(rows, done + max(RENEWED, RENEWED_PER_ROW * added))])
+            self._swap_if_done()
 
-    def _encode(self, start: int, end: int) -> None:
-        # One thread: coding is fast enough, and OpenMP's threads spin, which on busy cores makes it slower.
-        # The number belongs to the calling thread, so other users of faiss are not disturbed.
-        threads = faiss.omp_get_max_threads()
-        faiss.omp_set_num_threads(1)
-        try:
-            for at in range(start, end, _CHUNK):
-                rotated = self._rotation.many(self._matrix[at : min(at + _CHUNK, end)])
-                rotated -= self._mean
-                self._codes.add_c(len(rotated), faiss.swig_ptr(rotated))
-        finally:
-            faiss.omp_set_num_threads(threads)
+    def _swap_if_done(self) -> None:
+        if self._next is not None and len(self._next) == self._book.rows:
+            self._codes, self._next = self._next, None
 
     def _move_code(self, last: int, hole: int) -> None:
-        """Let the last code take the place of another, and shorten the codes by one.
-
-        faiss itself shifts all later codes (`remove_ids`: 31 ms at 50,000); this takes microseconds. The place
-        given up is blanked, because faiss adds a code to a block by OR-ing its bits in.
-        """
-        codes, packer = self._codes, self._packer
-        memory = faiss.rev_swig_ptr(codes.codes.get(), codes.codes.size())
-        per_block, block = packer.nvec, packer.block_size
-        end = faiss.swig_ptr(memory[last // per_block * block :])
-        code = faiss.swig_ptr(self._code)
-        packer.unpack_1_c(end, last % per_block, code)
-        packer.pack_1_c(code, hole % per_block, faiss.swig_ptr(memory[hole // per_block * block :]))
-        packer.pack_1_c(faiss.swig_ptr(self._blank), last % per_block, end)
-        codes.ntotal = last
-        codes.ntotal2 = -(-last // per_block) * per_block
+        """Follow a removal: the row that was `last` is at `hole` now."""
+        if self._codes is not None:
+            self._codes.move_last(hole)
+        if self._next is not None:
+            # Fewer than all rows are coded there, so `last` is not; a hole among them takes its code.
+            if hole < len(self._next):
+                self._next.append(self._matrix[hole : hole + 1])
+                self._next.move_last(hole)
+            self._swap_if_done()
+        if 2 * last <= self._compare_up_to:
+            self._codes = self._next = None

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from recall_cli.core import scan
 from recall_cli.core.auto import AutoIndex
 from recall_cli.core.hnsw import HnswIndex
 from recall_cli.core.index import ExactIndex, make_index
@@ -40,6 +41,12 @@ LEAN = ENGINES | {
     "auto": lambda dim: AutoIndex(dim, scan_at=2_000, background=False),
     "auto-background": lambda dim: AutoIndex(dim, scan_at=2_000),
 }
+
+
+@pytest.fixture(autouse=True)
+def early_codes(monkeypatch):
+    """Let a scan code its rows from 49 on, as it does with thousands."""
+    monkeypatch.setattr(scan, "COMPARE_ALL", 1)
 
 
 @pytest.fixture(params=list(ENGINES))
