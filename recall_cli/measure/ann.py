@@ -12,18 +12,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from recall_cli import stats
 from recall_cli.core.embed import DEFAULT_EMBEDDER, make_embedder
 from recall_cli.core.index import make_index
-from recall_cli.errors import UsageError
+from recall_cli.errors import GateFailed, UsageError
 from recall_cli.measure.ann_data import Cell, Clusters, Truth, clustered, load, make_cell, random_units
 from recall_cli.measure.result import new_result, plain
 from recall_cli.measure.timing import Arm, interleave, one_thread, ratio
 from recall_cli.types import Index, Progress, Result, Vector, Warn
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 ENGINES = ("exact", "scan", "hnsw")
 KINDS = ("random", "clustered")
@@ -108,8 +111,8 @@ class Measured:
 
 
 def settings(plan: Plan, dim: int) -> list[Setting]:
-    """Return the grid of settings for one dimension: exact always, since everything is held against it."""
-    grid = [Setting("exact", (), k) for k in plan.top_k if k == 1 or "exact" in plan.engines] or [Setting("exact")]
+    """Return the grid of settings for one dimension; the first is always plain exact search, the yardstick."""
+    grid = [Setting("exact", (), k) for k in dict.fromkeys((1, *plan.top_k)) if k == 1 or "exact" in plan.engines]
     if "scan" in plan.engines:
         codes: tuple[int | None, ...] = tuple(m for m in plan.codes if m <= dim) or (None,)
         for m, refine, k in product(codes, plan.refine, plan.top_k):
@@ -164,8 +167,7 @@ def measure_cell(plan: Plan, cell: Cell, grid: list[Setting], progress: Progress
     with one_thread():
         found = list(find(plan, cell, grid, progress))
         _time(plan, cell, found, progress)
-    exact = next(m for m in found if m.setting == Setting("exact"))
-    return [row(cell, m, exact, plan.seed) for m in found]
+    return [row(cell, m, found[0], plan.seed) for m in found]
 
 
 def find(plan: Plan, cell: Cell, grid: list[Setting], progress: Progress) -> Iterator[Measured]:
@@ -182,7 +184,7 @@ def find(plan: Plan, cell: Cell, grid: list[Setting], progress: Progress) -> Ite
             built[key] = (index, time.perf_counter() - start)
         index, seconds = built[key]
         _prepare(index, setting)
-        fresh, planted = _hits(index, cell.fresh, setting.top_k), _hits(index, cell.planted, setting.top_k)
+        fresh, planted = (_hits(index, cell.corpus, truth, setting.top_k) for truth in (cell.fresh, cell.planted))
         near_fresh, near_planted = cell.fresh.best >= plan.tau, cell.planted.best >= plan.tau
         yield Measured(
             setting,
@@ -248,13 +250,22 @@ def _prepare(index: Index, setting: Setting) -> None:
         index.ef_search = dict(setting.options)["ef_search"]  # type: ignore[attr-defined]
 
 
-def _hits(index: Index, truth: Truth, k: int) -> Any:
-    scores = np.array([_score(index.search(query, k)[1]) for query in truth.queries], dtype=np.float32)
-    return scores >= truth.best - SCORE_TOLERANCE
+def _hits(index: Index, corpus: Vector, truth: Truth, k: int) -> NDArray[np.bool_]:
+    """Return for each query whether the row found is as near as the nearest, shape (n,).
 
-
-def _score(similarities: Vector) -> float:
-    return float(similarities[0]) if len(similarities) else -np.inf
+    The row's own cosine counts, taken from the corpus: what an engine says of its answer is not evidence.
+    """
+    found = [index.search(query, k)[0] for query in truth.queries]
+    answered = np.array([len(ids) > 0 for ids in found])
+    rows = np.array([ids[0] if len(ids) else 0 for ids in found], dtype=np.int64)
+    if ((rows < 0) | (rows >= len(corpus))).any():
+        raise GateFailed(
+            f"{type(index).__name__} returned an id that nobody added",
+            hint="this is a defect in recall: report it with the command you ran",
+        )
+    cosines = np.einsum("ij,ij->i", corpus[rows], truth.queries, dtype=np.float64)
+    hits: NDArray[np.bool_] = answered & (cosines >= truth.best - SCORE_TOLERANCE)
+    return hits
 
 
 def _finished(done: Result | None, params: dict[str, Any]) -> dict[tuple[str, int, int], list[dict[str, Any]]]:

@@ -98,13 +98,48 @@ class Blind(ExactIndex):
 
 
 def test_what_an_index_loses_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = ann.make_index
-    monkeypatch.setattr(
-        ann, "make_index", lambda kind, dim, **o: Blind(dim) if kind == "scan" else real(kind, dim, **o)
-    )
+    scan_is(monkeypatch, Blind)
     rows = {row["engine"]: row for row in ann.run(SMALL).rows}
     assert rows["scan"]["recall_at_1"] == rows["scan"]["recall_at_1_near"] == 0
     assert rows["exact"]["recall_at_1"] == 1
+
+
+class Boaster(ExactIndex):
+    """Always the same answer, and always sure of it."""
+
+    answer = 0
+
+    def search(self, vector: Vector, k: int = 1) -> tuple[Ids, Vector]:
+        return np.array([self.answer]), np.ones(1, np.float32)
+
+
+def scan_is(monkeypatch: pytest.MonkeyPatch, kind: type[ExactIndex]) -> None:
+    real = ann.make_index
+    monkeypatch.setattr(ann, "make_index", lambda name, dim, **o: kind(dim) if name == "scan" else real(name, dim, **o))
+
+
+def test_what_an_engine_claims_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    scan_is(monkeypatch, Boaster)
+    rows = {row["engine"]: row for row in ann.run(SMALL).rows}
+    assert rows["scan"]["recall_at_1"] < 0.1
+    assert rows["scan"]["recall_at_1_planted"] < 0.1
+
+
+@pytest.mark.parametrize("answer", [-1, 300])
+def test_an_id_that_nobody_added_stops_the_run(answer: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan_is(monkeypatch, Boaster)
+    monkeypatch.setattr(Boaster, "answer", answer)
+    with pytest.raises(GateFailed, match="nobody added"):
+        ann.run(SMALL)
+
+
+def test_an_engine_without_an_answer_found_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(ExactIndex):
+        def search(self, vector: Vector, k: int = 1) -> tuple[Ids, Vector]:
+            return np.empty(0, np.int64), np.empty(0, np.float32)
+
+    scan_is(monkeypatch, Silent)
+    assert ann.run(SMALL).rows[1]["recall_at_1"] == 0
 
 
 def test_ties_count_as_found() -> None:
@@ -114,7 +149,7 @@ def test_ties_count_as_found() -> None:
     index = ExactIndex(8)
     index.add(np.arange(50), corpus)
     truth = ann_data.Truth(corpus[:5], nearest(corpus, corpus[:5]))
-    assert ann._hits(index, truth, 1).all()
+    assert ann._hits(index, corpus, truth, 1).all()
 
 
 def test_one_graph_serves_every_breadth_and_breadth_finds_more() -> None:
@@ -137,6 +172,14 @@ def test_one_graph_serves_every_breadth_and_breadth_finds_more() -> None:
 def test_asking_for_more_neighbours_is_a_setting_of_its_own() -> None:
     plan = ann.Plan(dims=(16,), corpus=(300,), queries=20, lookups=10, engines=("scan",), top_k=(1, 5))
     assert [row["params"].get("top_k", 1) for row in ann.run(plan).rows if row["engine"] == "scan"] == [1, 5]
+
+
+@pytest.mark.parametrize("engines", [("scan",), ("exact", "scan")])
+def test_plain_exact_search_is_measured_whatever_is_asked_for(engines: tuple[str, ...]) -> None:
+    plan = ann.Plan(dims=(16,), corpus=(300,), queries=20, lookups=10, engines=engines, top_k=(10,))
+    rows = ann.run(plan).rows
+    assert (rows[0]["engine"], rows[0]["params"]) == ("exact", {})
+    assert [row["params"].get("top_k") for row in rows[1:]] == [10] * len(engines)
 
 
 def test_equal_seeds_give_equal_recall() -> None:
