@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -15,7 +16,8 @@ from recall_cli.cli.render import Output
 from recall_cli.types import Result
 
 GRID, DATA, GATE = "Grid", "Data and queries", "Gate and tuning"
-List = str
+Numbers = str
+"""A comma-separated list of whole numbers."""
 
 
 def _list(flag: str, help: str, panel: str = GRID, *more: str) -> Any:
@@ -24,25 +26,27 @@ def _list(flag: str, help: str, panel: str = GRID, *more: str) -> Any:
 
 
 def ann_bench(
-    dims: Annotated[List, _list("--dims", "Dimensions of synthetic vectors.")] = "32,256",
-    corpus: Annotated[List, _list("--corpus", "Rows in the index.")] = "10000",
+    dims: Annotated[Numbers, _list("--dims", "Dimensions of synthetic vectors.")] = "32,256",
+    corpus: Annotated[Numbers, _list("--corpus", "Rows in the index.")] = "10000",
     engines: Annotated[
         str,
         typer.Option(
             envvar="RECALL_ENGINES", metavar="NAME[,NAME]", help="Of exact, scan, hnsw.", rich_help_panel=GRID
         ),
     ] = "exact,scan,hnsw",
-    M: Annotated[List, _list("--M", "hnsw: links a node.")] = "32",
-    ef_construction: Annotated[List, _list("--ef-construction", "hnsw: candidates while linking.")] = "200",
-    ef_search: Annotated[List, _list("--ef-search", "hnsw: candidates while searching.")] = "64,160",
-    codes: Annotated[List, _list("--codes", "scan: codes a vector (0: its default for the dimension).")] = "0",
-    refine: Annotated[List, _list("--refine", "scan: candidates compared in full.")] = "48",
-    top_k: Annotated[List, _list("--top-k", "Neighbours asked for; the best of them counts.", GRID, "--k")] = "1",
+    M: Annotated[Numbers | None, _list("--M", "hnsw: links a node.")] = None,
+    ef_construction: Annotated[Numbers | None, _list("--ef-construction", "hnsw: candidates while linking.")] = None,
+    ef_search: Annotated[Numbers | None, _list("--ef-search", "hnsw: candidates while searching.")] = None,
+    codes: Annotated[
+        Numbers | None, _list("--codes", "scan: codes a vector; 0 is its default for the dimension.")
+    ] = None,
+    refine: Annotated[Numbers | None, _list("--refine", "scan: candidates compared in full.")] = None,
+    top_k: Annotated[Numbers, _list("--top-k", "Neighbours asked for; the best of them counts.", GRID, "--k")] = "1",
     data: Annotated[
         list[str] | None,
         typer.Option(
             envvar="RECALL_DATA",
-            metavar="random|clustered|FILE",
+            metavar="random|clustered|FILE|-",
             help="Random directions (the worst case), clusters, or yours: .npy rows, prompts, a log. Repeatable.",
             rich_help_panel=DATA,
         ),
@@ -98,38 +102,33 @@ def ann_bench(
     Example: recall ann-bench --dims 32,256 --corpus 10000,50000 --data random --data prompts.txt
     """
     with Output(format, json, out, inputs=data or []) as output:
-        from recall_cli.measure import ann, ann_data, ann_tune
+        from recall_cli.measure import ann_tune
+        from recall_cli.measure.ann_data import Clusters
+        from recall_cli.measure.ann_plan import Plan
 
-        plan = ann.Plan(
-            dims=integers(dims),
-            corpus=integers(corpus),
+        plan = Plan(
+            **_lists(dims=dims, corpus=corpus, M=M, ef_construction=ef_construction, ef_search=ef_search),
+            **_lists(codes=codes, refine=refine, top_k=top_k),
             data=tuple(data or ("random",)),
-            engines=tuple(engines.split(",")),
-            M=integers(M),
-            ef_construction=integers(ef_construction),
-            ef_search=integers(ef_search),
-            codes=tuple(m for m in integers(codes, least=0) if m),
-            refine=integers(refine),
-            top_k=integers(top_k),
+            engines=tuple(name.strip() for name in engines.split(",")),
             tau=tau,
             near=options.pair(near),
             queries=queries,
             lookups=lookups,
-            clusters=ann_data.Clusters(cluster_rows, cluster_cosine),
+            clusters=Clusters(cluster_rows, cluster_cosine),
             embedder=embedder,
             seed=seed,
         )
         limit = ann_tune.gate(min_recall, gate, tune=tune)
-        result = ann_tune.run(
-            plan,
-            limit,
-            tune=tune,
-            progress=output.progress,
-            checkpoint=output.checkpoint,
-            done=output.earlier() if resume else None,
-        )
+        done = output.earlier() if resume else None
+        result = ann_tune.run(plan, limit, tune=tune, progress=output.progress, checkpoint=output.checkpoint, done=done)
         output.emit(result, view)
         ann_tune.check(result, limit)
+
+
+def _lists(**given: Numbers | None) -> dict[str, Any]:
+    """Return the lists that were given; the others are the plan's to choose."""
+    return {name: integers(text, least=0 if name == "codes" else 1) for name, text in given.items() if text is not None}
 
 
 def view(result: Result) -> Sequence[Block]:
@@ -213,8 +212,22 @@ SHORT = {"M": "M", "ef_construction": "efc", "ef_search": "ef", "m": "m", "refin
 
 def _name(row: dict[str, Any]) -> str:
     """Return the engine with the options that tell it from its neighbours in the table."""
-    usual = {"ef_construction": 200, "refine": 48}
+    usual = _usual(row["engine"])
     return " ".join([row["engine"], *(f"{SHORT[k]}{v}" for k, v in row["params"].items() if usual.get(k) != v)])
+
+
+@cache
+def _usual(engine: str) -> dict[str, int]:
+    """Return the defaults that go without saying."""
+    if engine == "scan":
+        from recall_cli.core.scan import REFINE
+
+        return {"refine": REFINE}
+    if engine == "hnsw":
+        from recall_cli.core.hnsw import EF_CONSTRUCTION
+
+        return {"ef_construction": EF_CONSTRUCTION}
+    return {}
 
 
 def _bare(value: float | None, interval: Sequence[float] | None) -> str:

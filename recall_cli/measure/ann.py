@@ -1,85 +1,58 @@
 """`recall ann-bench`: what each index finds and what it costs, on your dimensions, rows and vectors.
 
-Speed-ups are against exact search at its best (one matrix product in numpy), never against a slow one.
-Recall is counted by score: a tie with the true neighbour is as good as the neighbour, and copies are
-the normal case in a cache.
+Here: where each cell's vectors come from, and going on with an earlier run.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from recall_cli import stats
-from recall_cli.core.embed import DEFAULT_EMBEDDER, make_embedder
-from recall_cli.core.index import make_index
-from recall_cli.errors import UsageError
-from recall_cli.measure.ann_data import Cell, Clusters, Truth, clustered, load, make_cell, random_units
+from recall_cli.core.embed import make_embedder
+from recall_cli.errors import InputError, UsageError
+from recall_cli.measure.ann_cell import measure_cell
+from recall_cli.measure.ann_data import TRUTH_BLOCK, clustered, make_cell, random_units
+from recall_cli.measure.ann_load import Loaded, load
+from recall_cli.measure.ann_plan import KINDS, Plan, Setting, filled, settings
 from recall_cli.measure.result import new_result, plain
-from recall_cli.measure.timing import Arm, interleave, one_thread, ratio
-from recall_cli.types import Index, Progress, Result, Vector, Warn
+from recall_cli.types import Progress, Result, Vector, Warn
 
-ENGINES = ("exact", "scan", "hnsw")
-KINDS = ("random", "clustered")
-SCORE_TOLERANCE = 1e-6
-"""Two float32 sums of one product differ by less; a returned row this close to the best is the best."""
 RESERVED_SHARE = 5
 """Of the user's own vectors at most a fifth is kept out of the corpus to be asked."""
 
+COLUMNS: dict[str, type | tuple[type, ...]] = {
+    "data": str,
+    "dims": int,
+    "corpus": int,
+    "engine": str,
+    "params": dict,
+    "p5_us": (int, float),
+    "p50_us": (int, float),
+    "p99_us": (int, float, type(None)),
+    "cpu_us": (int, float),
+    "speedup_vs_exact": dict,
+    "recall_at_1": (int, float),
+    "recall_at_1_interval": list,
+    "n": int,
+    "recall_at_1_near": (int, float, type(None)),
+    "recall_at_1_near_interval": (list, type(None)),
+    "near_n": int,
+    "recall_at_1_planted": (int, float),
+    "nearest_cosine_median": (int, float),
+    "build_s": (int, float),
+    "bytes_per_vector": (int, float),
+}
+"""What a row of an earlier run must hold to be taken over."""
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The grid to measure."""
-
-    dims: tuple[int, ...] = (32, 256)
-    corpus: tuple[int, ...] = (10_000,)
-    data: tuple[str, ...] = ("random",)
-    """"random", "clustered", or the path of a file of vectors or texts."""
-    engines: tuple[str, ...] = ENGINES
-    M: tuple[int, ...] = (32,)
-    ef_construction: tuple[int, ...] = (200,)
-    ef_search: tuple[int, ...] = (64, 160)
-    codes: tuple[int, ...] = ()
-    """Codes a vector of the scan; empty means its default for the dimension."""
-    refine: tuple[int, ...] = (48,)
-    top_k: tuple[int, ...] = (1,)
-    tau: float = 0.8
-    near: tuple[float, float] = (0.8, 0.99)
-    queries: int = 1_000
-    lookups: int = 1_000
-    clusters: Clusters = field(default_factory=Clusters)
-    embedder: str = DEFAULT_EMBEDDER
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be measured."""
-        unknown = [engine for engine in self.engines if engine not in ENGINES]
-        if unknown:
-            raise UsageError(f"there is no engine {unknown[0]!r}", hint=f"choose from {', '.join(ENGINES)}")
-        low, high = self.near
-        if not -1 <= low <= high <= 1:
-            raise UsageError(f"near-duplicates at cosine {low:g} to {high:g} cannot be made", hint="--near 0.8,0.99")
-        if min(*self.dims, *self.corpus, self.queries, self.lookups) < 1 or min(self.dims) < 2:
-            raise UsageError("--dims needs at least 2; --corpus, --queries and --lookups at least 1")
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One engine with its options, as `make_index` takes them, and how many neighbours are asked for."""
-
-    engine: str
-    options: tuple[tuple[str, int], ...] = ()
-    top_k: int = 1
-
-    def params(self) -> dict[str, int]:
-        """Return the options as people write them."""
-        return dict(self.options) | ({"top_k": self.top_k} if self.top_k > 1 else {})
+Grid = Callable[[int], list[Setting]]
+"""The settings for a dimension."""
+Key = tuple[str, int, int]
+"""A cell: data, dimensions, rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,38 +66,11 @@ class Source:
     pool: Callable[[], Vector]
 
 
-@dataclass(slots=True)
-class Measured:
-    """One setting on one cell: what it found, and its arm when it was timed."""
-
-    setting: Setting
-    index: Index
-    build_s: float
-    fresh: int
-    near: int
-    near_n: int
-    planted: int
-    arm: Arm = field(default_factory=lambda: Arm("", len, [()]))
-
-
-def settings(plan: Plan, dim: int) -> list[Setting]:
-    """Return the grid of settings for one dimension: exact always, since everything is held against it."""
-    grid = [Setting("exact", (), k) for k in plan.top_k if k == 1 or "exact" in plan.engines] or [Setting("exact")]
-    if "scan" in plan.engines:
-        codes: tuple[int | None, ...] = tuple(m for m in plan.codes if m <= dim) or (None,)
-        for m, refine, k in product(codes, plan.refine, plan.top_k):
-            grid.append(Setting("scan", (*((("m", m),) if m else ()), ("refine", refine)), k))
-    if "hnsw" in plan.engines:
-        for links, construction, ef, k in product(plan.M, plan.ef_construction, plan.ef_search, plan.top_k):
-            options = (("M", links), ("ef_construction", construction), ("ef_search", ef))
-            grid.append(Setting("hnsw", options, k))
-    return grid
-
-
 def run(
     plan: Plan,
     *,
-    grid: Callable[[int], list[Setting]] | None = None,
+    grid: Grid | None = None,
+    asked: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     checkpoint: Callable[[Result], None] | None = None,
     done: Result | None = None,
@@ -134,21 +80,27 @@ def run(
     Ctrl-C returns what is finished, with `summary["interrupted"]`.
 
     :param grid: the settings for a dimension, when they are not the plan's own.
+    :param asked: what else was asked for (limit, tuning): recorded, and compared with `done`.
     :param done: an earlier result of the same plan: its cells are taken over instead of measured.
     """
-    result = new_result("ann-bench", asdict(plan))
+    plan = filled(plan)
+    grid = grid or partial(settings, plan)
+    own = {data: load(data, make_embedder(plan.embedder)) for data in plan.data if data not in KINDS}
+    digests = {data: loaded.digest for data, loaded in own.items()}
+    result = new_result("ann-bench", asdict(plan) | {"digests": digests, **(asked or {})})
     finished = _finished(done, result.params)
-    sources = list(_sources(plan, result))
+    sources = list(_sources(plan, own, result))
+    result.warnings += _left_out(plan, sources)
+    for source in sources:
+        _refuse_too_large(source, grid(source.dim))
     try:
         for number, source in enumerate(sources):
             key = (source.data, source.dim, source.corpus)
-            if key in finished:
+            if _is_whole(finished.get(key, []), grid(source.dim)):
                 result.rows += finished[key]
                 continue
             report = _within(progress, number, len(sources), f"{source.data} {source.dim} x {source.corpus:,}")
-            rng = np.random.default_rng([plan.seed, source.dim, source.corpus, 1])
-            cell = make_cell(source.data, source.pool(), source.corpus, source.queries, plan.near, rng)
-            result.rows += measure_cell(plan, cell, grid(source.dim) if grid else settings(plan, source.dim), report)
+            result.rows += _measured(plan, source, grid(source.dim), report)
             if checkpoint is not None:
                 checkpoint(result)
     except KeyboardInterrupt:
@@ -159,126 +111,60 @@ def run(
     return result
 
 
-def measure_cell(plan: Plan, cell: Cell, grid: list[Setting], progress: Progress) -> list[dict[str, Any]]:
-    """Return one row a setting: build, count what is found, then time all of them in the same rounds."""
-    with one_thread():
-        found = list(find(plan, cell, grid, progress))
-        _time(plan, cell, found, progress)
-    exact = next(m for m in found if m.setting == Setting("exact"))
-    return [row(cell, m, exact, plan.seed) for m in found]
+def _measured(plan: Plan, source: Source, grid: list[Setting], report: Progress) -> list[dict[str, Any]]:
+    rng = np.random.default_rng([plan.seed, source.dim, source.corpus, 1])
+    try:
+        cell = make_cell(source.data, source.pool(), source.corpus, source.queries, plan.near, rng)
+        return measure_cell(plan, cell, grid, report)
+    except MemoryError:
+        raise _too_large(source, "more memory than there is") from None
 
 
-def find(plan: Plan, cell: Cell, grid: list[Setting], progress: Progress) -> Iterator[Measured]:
-    """Build each index once and yield every setting with what it finds."""
-    built: dict[tuple[str, tuple[tuple[str, int], ...]], tuple[Index, float]] = {}
-    for number, setting in enumerate(grid):
-        progress(number, 2 * len(grid), f"building {setting.engine}")
-        # The breadth of a graph's search is not part of the graph: one build serves all of them.
-        key = (setting.engine, tuple(option for option in setting.options if option[0] != "ef_search"))
-        if key not in built:
-            start = time.perf_counter()
-            index = make_index(setting.engine, cell.corpus.shape[1], **dict(setting.options))
-            index.add(np.arange(len(cell.corpus), dtype=np.int64), cell.corpus)
-            built[key] = (index, time.perf_counter() - start)
-        index, seconds = built[key]
-        _prepare(index, setting)
-        fresh, planted = _hits(index, cell.fresh, setting.top_k), _hits(index, cell.planted, setting.top_k)
-        near_fresh, near_planted = cell.fresh.best >= plan.tau, cell.planted.best >= plan.tau
-        yield Measured(
-            setting,
-            index,
-            seconds,
-            fresh=int(fresh.sum()),
-            near=int(fresh[near_fresh].sum() + planted[near_planted].sum()),
-            near_n=int(near_fresh.sum() + near_planted.sum()),
-            planted=int(planted.sum()),
-        )
-
-
-def row(cell: Cell, m: Measured, exact: Measured, seed: int) -> dict[str, Any]:
-    """Return the columns of one setting."""
-    n = len(cell.fresh.best)
-    us = np.asarray(m.arm.samples) / 1_000
-    return {
-        "data": cell.data,
-        "dims": cell.corpus.shape[1],
-        "corpus": len(cell.corpus),
-        "engine": m.setting.engine,
-        "params": m.setting.params(),
-        **{f"p{q}_us": round(stats.quantile(us, q / 100), 2) for q in (5, 50)},
-        "p99_us": round(stats.quantile(us, 0.99), 2) if len(us) >= stats.MIN_SAMPLES_P99 else None,
-        "cpu_us": round(float(np.median(m.arm.cpu)) / 1_000, 2),
-        "speedup_vs_exact": ratio(exact.arm, m.arm, seed),
-        "recall_at_1": m.fresh / n,
-        "recall_at_1_interval": list(stats.wilson(m.fresh, n)),
-        "n": n,
-        "recall_at_1_near": m.near / m.near_n if m.near_n else None,
-        "recall_at_1_near_interval": list(stats.wilson(m.near, m.near_n)) if m.near_n else None,
-        "near_n": m.near_n,
-        "recall_at_1_planted": m.planted / len(cell.planted.best),
-        "nearest_cosine_median": round(float(np.median(cell.fresh.best)), 4),
-        "build_s": round(m.build_s, 3),
-        "bytes_per_vector": round(m.index.memory_bytes() / len(cell.corpus), 1),
-    }
-
-
-def _time(plan: Plan, cell: Cell, found: list[Measured], progress: Progress) -> None:
-    # Fresh and planted in turn: a cache is asked both.
-    queries = [q for pair in zip(cell.fresh.queries, cell.planted.queries, strict=True) for q in pair]
-    for m in found:
-        search, k, index, setting = m.index.search, m.setting.top_k, m.index, m.setting
-
-        def call(query: Vector, search: Any = search, k: int = k) -> object:
-            return search(query, k)
-
-        def enter(index: Index = index, setting: Setting = setting) -> None:
-            _prepare(index, setting)
-
-        m.arm = Arm(m.setting.engine, call, queries, enter=enter)
-    halfway = len(found)
-
-    def report(done: int, total: int, what: str) -> None:
-        progress(halfway + round(halfway * done / total), 2 * halfway, what)
-
-    interleave([m.arm for m in found], calls=plan.lookups, warmup=20, seed=plan.seed, progress=report)
-
-
-def _prepare(index: Index, setting: Setting) -> None:
-    if setting.engine == "hnsw":
-        index.ef_search = dict(setting.options)["ef_search"]  # type: ignore[attr-defined]
-
-
-def _hits(index: Index, truth: Truth, k: int) -> Any:
-    scores = np.array([_score(index.search(query, k)[1]) for query in truth.queries], dtype=np.float32)
-    return scores >= truth.best - SCORE_TOLERANCE
-
-
-def _score(similarities: Vector) -> float:
-    return float(similarities[0]) if len(similarities) else -np.inf
-
-
-def _finished(done: Result | None, params: dict[str, Any]) -> dict[tuple[str, int, int], list[dict[str, Any]]]:
+def _finished(done: Result | None, params: dict[str, Any]) -> dict[Key, list[dict[str, Any]]]:
     """Return the rows of an earlier run by cell. Raises UsageError when it measured something else."""
     if done is None:
         return {}
     if done.command != "ann-bench" or done.params != plain(params):
         raise UsageError(
-            "the result to resume was measured with other options", hint="repeat them, or leave --resume out"
+            "the result to resume was measured with other options or other files",
+            hint="repeat the options, or leave --resume out",
         )
-    cells: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
-    for old in done.rows:
+    cells: dict[Key, list[dict[str, Any]]] = {}
+    for number, old in enumerate(done.rows if isinstance(done.rows, list) else [None]):
+        bad = next((name for name, kind in COLUMNS.items() if not _has(old, name, kind)), None)
+        if bad is not None:
+            raise InputError(
+                f"row {number} of the result to resume has no {bad} that can be read",
+                hint="the file was changed or damaged: leave --resume out",
+            )
         cells.setdefault((old["data"], old["dims"], old["corpus"]), []).append(old)
     return cells
 
 
-def _sources(plan: Plan, result: Result) -> Iterator[Source]:
+def _has(row: Any, name: str, kind: type | tuple[type, ...]) -> bool:
+    if not isinstance(row, dict) or not isinstance(row.get(name, ...), kind):
+        return False
+    if name == "speedup_vs_exact":
+        return isinstance(row[name].get("ratio"), (int, float))
+    if isinstance(row[name], list):
+        return len(row[name]) == 2 and all(isinstance(end, (int, float)) for end in row[name])
+    return True
+
+
+def _is_whole(rows: list[dict[str, Any]], grid: list[Setting]) -> bool:
+    """Return whether the rows are all the settings of a cell, and no others."""
+    return [(row["engine"], row["params"]) for row in rows] == [(setting.engine, setting.params()) for setting in grid]
+
+
+def _sources(plan: Plan, own: Mapping[str, Loaded], result: Result) -> Iterator[Source]:
     """Yield where each cell's vectors come from, cheapest first within a kind of data."""
     for data in plan.data:
         if data in KINDS:
             for dim, corpus in product(plan.dims, sorted(set(plan.corpus))):
                 yield Source(data, dim, corpus, plan.queries, partial(_synthetic, plan, data, dim, corpus))
             continue
-        pool = load(data, make_embedder(plan.embedder))
+        pool = own[data].rows
+        result.warnings += own[data].warnings
         queries = min(plan.queries, len(pool) // RESERVED_SHARE)
         room = len(pool) - queries
         if queries < 1:
@@ -295,10 +181,54 @@ def _sources(plan: Plan, result: Result) -> Iterator[Source]:
             yield Source(data, pool.shape[1], corpus, queries, lambda pool=pool: pool)  # type: ignore[misc]
 
 
+def _left_out(plan: Plan, sources: list[Source]) -> list[Warn]:
+    """Return a warning for each dimension that has fewer coordinates than codes were asked for."""
+    found = []
+    for dim in dict.fromkeys(source.dim for source in sources) if "scan" in plan.engines else ():
+        large = [str(m) for m in plan.codes if m > dim]
+        if large:
+            found.append(
+                Warn(
+                    "CODES_REDUCED",
+                    f"a vector of {dim} dimensions has at most {dim} codes: in place of --codes {','.join(large)} the "
+                    "scan's default for that dimension is measured",
+                )
+            )
+    return found
+
+
 def _synthetic(plan: Plan, data: str, dim: int, corpus: int) -> Vector:
     rng = np.random.default_rng([plan.seed, dim, corpus])
     n = corpus + plan.queries
     return random_units(n, dim, rng) if data == "random" else clustered(n, dim, plan.clusters, rng)
+
+
+def _refuse_too_large(source: Source, grid: list[Setting]) -> None:
+    """Raise UsageError when a cell cannot fit into the memory that is free now."""
+    builds = len({setting.build() for setting in grid})
+    # The pool and what it is made from, the corpus and the queries taken from it, a copy in every index; and
+    # the products that the truth is found by.
+    rows = 2 * (source.corpus + source.queries) + source.corpus + 2 * source.queries + builds * source.corpus
+    needed = 4 * (rows * source.dim + TRUTH_BLOCK * source.corpus)
+    free = available_bytes()
+    if free is not None and needed > free:
+        raise _too_large(source, f"about {needed / 1e9:,.1f} GB of memory; {free / 1e9:,.1f} GB are free")
+
+
+def _too_large(source: Source, what: str) -> UsageError:
+    return UsageError(
+        f"{source.corpus:,} rows of {source.dim} dimensions ({source.data}) take {what}",
+        hint="give a smaller --corpus, fewer --dims or fewer settings",
+    )
+
+
+def available_bytes() -> int | None:
+    """Return how much memory can be had without swapping, None where the system does not tell."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):
+        return None
 
 
 def _within(progress: Progress | None, number: int, cells: int, name: str) -> Progress:

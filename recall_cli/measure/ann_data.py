@@ -1,24 +1,17 @@
-"""Vectors for index measurements: random, clustered, or the user's own; and queries with known truth."""
+"""Synthetic vectors for index measurements, random or clustered; and queries with known truth."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recall_cli.core.request import parse_body
-from recall_cli.errors import InputError, UsageError
-from recall_cli.logs.pairs import REQUEST, Tally, read_log
-from recall_cli.measure.prompts import from_prompts, read_file, standard_input
-from recall_cli.types import Embedder, Request, Vector
+from recall_cli.errors import UsageError
+from recall_cli.types import Vector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-PEEK = 1 << 16
-"""Bytes at the start of a JSONL file that show whether it is a request log."""
 
 TRUTH_BLOCK = 256
 """Queries compared with the whole corpus at a time: 256 x 50,000 float32 products are 51 MB."""
@@ -106,51 +99,3 @@ def nearest(corpus: Vector, queries: Vector) -> Vector:
         block = queries[start : start + TRUTH_BLOCK]
         best[start : start + len(block)] = (block @ corpus.T).max(axis=1)
     return best
-
-
-def load(path: str, embedder: Embedder) -> Vector:
-    """Return the user's vectors: rows of an .npy file, or the lines of a text or JSONL file, embedded.
-
-    Equal rows are kept once: a copy of a stored row is not a fresh query. Raises InputError.
-    """
-    if path.endswith(".npy"):
-        return _distinct(_array(Path(path)))
-    rows = embedder.embed_many(list(dict.fromkeys(_texts(path))))
-    return _distinct(rows[rows.any(axis=1)])
-
-
-def _distinct(rows: Vector) -> Vector:
-    """Return each direction once, in the order of first appearance."""
-    _, first = np.unique(rows, axis=0, return_index=True)
-    return rows[np.sort(first)]
-
-
-def _texts(path: str) -> list[str]:
-    """Return the prompts of a file: the last user turns of a request log, or the lines of a prompts file."""
-    raw = read_file(Path(path))
-    if raw.lstrip().startswith(b"{") and any(f'"{name}"'.encode() in raw[:PEEK] for name in REQUEST):
-        return [
-            request.text
-            for record in read_log(path, Tally())
-            if isinstance(request := parse_body(record.provider, record.request), Request) and request.text.strip()
-        ]
-    return [query.text for query in from_prompts(path, standard_input()).queries]
-
-
-def _array(path: Path) -> Vector:
-    try:
-        rows = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read as an array: {error}", hint="save it with numpy.save") from error
-    if rows.ndim != 2 or rows.dtype.kind not in "fiu" or not rows.size:
-        raise InputError(
-            f"{path} holds {rows.dtype} of shape {rows.shape}, not rows of numbers",
-            hint="save one vector a row: shape (n, dim)",
-        )
-    # In double precision, so that a row and its multiple come out as the same direction.
-    rows = rows.astype(np.float64)
-    if not np.isfinite(rows).all():
-        raise InputError(f"{path} holds NaN or infinity", hint="drop those rows")
-    if not rows.any(axis=1).all():
-        raise InputError(f"{path} holds a row of zeros, which has no direction", hint="drop those rows")
-    return unit(rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -12,6 +13,7 @@ from recall_cli import stats
 from recall_cli.core.index import index_spec
 from recall_cli.errors import GateFailed, UsageError
 from recall_cli.measure import ann
+from recall_cli.measure.ann_plan import Plan, Setting, filled, settings
 from recall_cli.types import Progress, Result, Warn
 
 NEAR, ALL = "near", "all"
@@ -53,25 +55,32 @@ class Gate:
 
 def gate(min_recall: float | None, on: str, *, tune: bool) -> Gate | None:
     """Return the gate that was asked for, None for none; tuning without a limit takes `DEFAULT_RECALL`."""
-    if min_recall is None and not tune:
-        return None
-    return Gate(DEFAULT_RECALL if min_recall is None else min_recall, on)
+    limit = Gate(DEFAULT_RECALL if min_recall is None else min_recall, on)
+    return None if min_recall is None and not tune else limit
 
 
-def wide(plan: ann.Plan, dim: int) -> ann.Plan:
-    """Return the plan with the grid that tuning walks where the user gave no list."""
-    default = ann.Plan()
+def wide(plan: Plan) -> Plan:
+    """Return the plan with what tuning walks where the user gave no list. Raises UsageError for several neighbours."""
+    if plan.top_k != (1,):
+        raise UsageError(
+            "--tune finds an --index, and how many neighbours are asked for is no part of one",
+            hint="leave --top-k out, or measure it without --tune",
+        )
     return replace(
         plan,
-        codes=plan.codes or (max(1, dim // 2), dim),
-        refine=(32, 48, 96, 192) if plan.refine == default.refine else plan.refine,
-        M=(16, 32) if plan.M == default.M else plan.M,
-        ef_search=(32, 64, 96, 160, 320, 640) if plan.ef_search == default.ef_search else plan.ef_search,
+        refine=plan.refine or (32, 48, 96, 192),
+        M=plan.M or (16, 32),
+        ef_search=plan.ef_search or (32, 64, 96, 160, 320, 640),
     )
 
 
+def _grid(plan: Plan, dim: int) -> list[Setting]:
+    """Return the settings that tuning walks: without --codes, a code for two dimensions and one for each."""
+    return settings(replace(filled(plan), codes=plan.codes or (max(1, dim // 2), dim)), dim)
+
+
 def run(
-    plan: ann.Plan,
+    plan: Plan,
     limit: Gate | None,
     *,
     tune: bool = False,
@@ -80,16 +89,30 @@ def run(
     done: Result | None = None,
 ) -> Result:
     """Measure the plan with enough queries for the limit; say what holds and, when tuning, the cheapest that does."""
-    if limit is None:
-        return ann.run(plan, progress=progress, checkpoint=checkpoint, done=done)
-    needed = max(plan.queries, limit.queries())
+    needed = max(plan.queries, limit.queries() if limit else 0)
+    raised = needed > plan.queries
+    plan = replace(wide(plan) if tune else plan, queries=needed)
     result = ann.run(
-        replace(plan, queries=needed),
-        grid=(lambda dim: ann.settings(wide(plan, dim), dim)) if tune else None,
+        plan,
+        grid=partial(_grid, plan) if tune else None,
+        asked={"tune": tune, "min_recall": limit and limit.min_recall, "gate": limit and limit.on},
         progress=progress,
         checkpoint=checkpoint,
         done=done,
     )
+    if limit is not None:
+        _judge(result, limit, plan, tune=tune)
+        if raised:
+            result.warnings.append(
+                Warn(
+                    "QUERIES_RAISED",
+                    f"{needed:,} queries of each kind are asked: fewer cannot prove {limit.min_recall:g}",
+                )
+            )
+    return result
+
+
+def _judge(result: Result, limit: Gate, plan: Plan, *, tune: bool) -> None:
     for row in result.rows:
         row["holds"] = limit.holds(row)
     result.summary |= {"min_recall": limit.min_recall, "gate": limit.on}
@@ -97,13 +120,6 @@ def run(
         result.summary["chosen"] = list(_chosen(result.rows, plan))
     else:
         result.summary["failed"] = sum(not row["holds"] for row in result.rows)
-    if needed > plan.queries:
-        result.warnings.append(
-            Warn(
-                "QUERIES_RAISED", f"{needed:,} queries of each kind are asked: fewer cannot prove {limit.min_recall:g}"
-            )
-        )
-    return result
 
 
 def check(result: Result, limit: Gate | None) -> None:
@@ -112,6 +128,8 @@ def check(result: Result, limit: Gate | None) -> None:
         raise KeyboardInterrupt
     if limit is None:
         return
+    for row in result.rows:
+        _refuse_too_few(row, limit, result.params["tau"])
     what = f"recall@1 of {limit.min_recall:g} ({'given a near neighbour' if limit.on == NEAR else 'of all queries'})"
     chosen = result.summary.get("chosen")
     if chosen is not None:
@@ -129,7 +147,25 @@ def check(result: Result, limit: Gate | None) -> None:
         )
 
 
-def _chosen(rows: list[dict[str, Any]], plan: ann.Plan) -> Iterator[dict[str, Any]]:
+def _refuse_too_few(row: dict[str, Any], limit: Gate, tau: float) -> None:
+    """Raise GateFailed where even an index that finds everything could not be proved to reach the limit."""
+    n = row["near_n"] if limit.on == NEAR else row["n"]
+    if n and stats.wilson(n, n)[0] >= limit.min_recall:
+        return
+    where = f"{row['data']}, {row['dims']} dims, {row['corpus']:,} rows"
+    if limit.on == ALL:
+        raise GateFailed(
+            f"{where}: {n:,} queries cannot prove a recall@1 of {limit.min_recall:g}",
+            hint="give a larger file, or a lower --min-recall",
+        )
+    raise GateFailed(
+        f"{where}: {f'only {n:,} queries have' if n else 'no query has'} a neighbour at cosine {tau:g} or nearer, "
+        f"which cannot prove a recall@1 of {limit.min_recall:g}",
+        hint="plant nearer ones with --near, lower --tau, or judge all queries with --gate all",
+    )
+
+
+def _chosen(rows: list[dict[str, Any]], plan: Plan) -> Iterator[dict[str, Any]]:
     """Yield each cell's cheapest row that holds, with the flag to paste."""
     for (data, dims, corpus), cell in groupby(rows, key=lambda row: (row["data"], row["dims"], row["corpus"])):
         rows_here = list(cell)

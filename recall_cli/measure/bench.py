@@ -156,8 +156,10 @@ def _case(plan: Plan, policy: StaticPolicy, embedder: Embedder, work: prompts.Wo
             assert id is not None  # no byte cap is set
             ids.append(id)
         seed_ids = ids[: work.preloaded]
-        kind = _kind(plan, cache, texts[0]) if texts else plan.index
-        exact = "exact" in kind
+
+        def exact() -> bool:
+            return _kind(plan, cache) == "exact"
+
         tally = check.tally(cache, work.queries, seed_ids, NAMESPACE, vectors, exact=exact)
         # The replay of unlabelled prompts stored them all. Forget the later half again: those are what
         # the lookups are timed on, and a stored prompt would be an exact hit.
@@ -166,13 +168,19 @@ def _case(plan: Plan, policy: StaticPolicy, embedder: Embedder, work: prompts.Wo
     except BaseException:
         _put_away(cache, plan)
         raise
-    return Case(embedder, cache, size=len(texts), tally=tally, index=kind)
+    return Case(embedder, cache, size=len(texts), tally=tally, index=_label(plan, cache))
 
 
-def _kind(plan: Plan, cache: Cache, text: str) -> str:
+def _kind(plan: Plan, cache: Cache) -> str:
+    """Return the kind of index now in service: auto grows from one into another."""
+    index = cache.index_of(text_request("", NAMESPACE).partition)
+    return index.kind if isinstance(index, AutoIndex) else plan.index.partition(":")[0]
+
+
+def _label(plan: Plan, cache: Cache) -> str:
     """Return the index as asked for; for auto, with the kind it has grown into."""
-    index = cache.index_of(text_request(text, NAMESPACE).partition)
-    return f"{plan.index} ({index.kind})" if isinstance(index, AutoIndex) else plan.index
+    asked, kind = plan.index.partition(":")[0], _kind(plan, cache)
+    return plan.index if kind == asked else f"{plan.index} ({kind})"
 
 
 def _embed_arms(embedder: Embedder, work: prompts.Workload, fresh: list[str]) -> dict[str, Arm]:

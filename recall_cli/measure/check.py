@@ -6,7 +6,7 @@ Runs before anything is timed: a benchmark of a lookup that returns the wrong ne
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +44,13 @@ class Tally:
 
 
 def tally(
-    cache: Cache, queries: Sequence[Query], seed_ids: list[int], namespace: str, vectors: Vector, *, exact: bool
+    cache: Cache,
+    queries: Sequence[Query],
+    seed_ids: list[int],
+    namespace: str,
+    vectors: Vector,
+    *,
+    exact: Callable[[], bool],
 ) -> Tally:
     """Look every query up once and count what was served, and what was served wrongly.
 
@@ -53,22 +59,25 @@ def tally(
 
     :param seed_ids: by seed index, the id of the entry that holds its answer.
     :param vectors: all vectors in the partition, shape (n, dim): brute force stands beside the index.
-    :param exact: the index promises the nearest row; one that is not raises GateFailed.
+    :param exact: whether the index promises the nearest row; one that is not raises GateFailed. Asked after each
+        search, because an index may move to another kind while the replay fills it.
     """
     counts = Tally()
+    rows, known = _reserved(vectors, queries), len(vectors)
     for query in queries:
         request = text_request(query.text, namespace)
         found = cache.get(request)
         decision = found.decision
         if found.vector is not None and decision.similarity is not None:
             counts.searches += 1
-            counts.lost += not _is_nearest(query, decision.similarity, found.vector, vectors, exact=exact)
+            counts.lost += not _is_nearest(query, decision.similarity, found.vector, rows[:known], exact=exact())
         if query.kind is Kind.UNLABELLED:
             id = cache.put(request, BENCH_ANSWER, found.vector)
             assert id is not None  # no byte cap is set
             seed_ids.append(id)
             if found.vector is not None:
-                vectors = np.vstack([vectors, found.vector])
+                rows[known] = found.vector
+                known += 1
         kind = query.kind.value
         counts.queries[kind] += 1
         if query.trap:
@@ -143,6 +152,14 @@ def by_kind(counts: Tally) -> dict[str, dict[str, Any]]:
             "wrong": None if kind == Kind.UNLABELLED else wrong,
         }
     return table
+
+
+def _reserved(vectors: Vector, queries: Sequence[Query]) -> Vector:
+    """Return the vectors with room below for what the unlabelled queries add."""
+    room = sum(query.kind is Kind.UNLABELLED for query in queries)
+    rows: Vector = np.empty((len(vectors) + room, vectors.shape[1]), np.float32)
+    rows[: len(vectors)] = vectors
+    return rows
 
 
 def _is_nearest(query: Query, similarity: float, vector: Vector, vectors: Vector, *, exact: bool) -> bool:

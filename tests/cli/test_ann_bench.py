@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 from pathlib import Path
 
 import pytest
 
+from recall_cli.cli.ann import view
 from recall_cli.cli.app import main
+from recall_cli.measure.ann import COLUMNS
+from recall_cli.measure.result import from_json
+
+RESULTS = Path(__file__).resolve().parents[2] / "results"
 
 QUICK = ["ann-bench", "--dims", "16", "--corpus", "300", "--queries", "40", "--lookups", "20", "--ef-search", "16"]
 
@@ -54,6 +61,54 @@ def test_a_gate_that_fails_prints_the_table_first(capsys: pytest.CaptureFixture[
     assert "--tune" in printed.err
 
 
+def test_tuning_in_vain_is_exit_3(capsys: pytest.CaptureFixture[str]) -> None:
+    bad = ["--dims", "64", "--engines", " scan , hnsw", "--codes", "1", "--refine", "1", "--M", "2", "--ef-search", "2"]
+    assert main([*QUICK, *bad, "--corpus", "2000", "--ef-construction", "4", "--tune", "--gate", "all"]) == 3
+    printed = capsys.readouterr()
+    assert "no setting holds." in printed.out
+    assert "no setting holds a recall@1 of 0.98" in printed.err
+
+
+def test_lists_and_tuning_are_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--M", "32", "--ef-search", "64,160", "--refine", "48", "--codes", "0,16"]
+    assert main([*QUICK, *given, "--tune", "--min-recall", "0.9", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [(row["engine"], row["params"].get("m"), row["params"].get("ef_search")) for row in rows] == [
+        ("exact", None, None),
+        ("scan", None, None),
+        ("scan", 16, None),
+        ("hnsw", None, 64),
+        ("hnsw", None, 160),
+    ]
+
+
+def test_many_neighbours_without_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUICK, "--top-k", "10", "--engines", "scan"]) == 0
+    assert "scan k10" in capsys.readouterr().out
+
+
+def test_what_a_log_leaves_out_is_printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": ""}]}
+    lines = [
+        json.dumps({"request": {**body, "messages": [{"role": "user", "content": f"clean my {n} ovens"}]}})
+        for n in range(40)
+    ]
+    data = gzip.compress("\n".join([*lines, "{half a li"]).encode())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert main(["ann-bench", "--data", "-", "--corpus", "20", "--engines", "exact", "--lookups", "20"]) == 0
+    printed = capsys.readouterr()
+    assert "malformed_json 1" in printed.err
+    assert "-, 256 dims" in printed.out
+
+
+@pytest.mark.parametrize("name", ["ann-bench", "ann-bench-real", "ann-topk", "ann-tune-random"])
+def test_recorded_results_are_still_drawn(name: str) -> None:
+    recorded = from_json((RESULTS / f"{name}.json").read_bytes())
+    blocks = view(recorded)
+    assert len(blocks) >= 3 * len({(row["data"], row["dims"]) for row in recorded.rows})
+    assert all(COLUMNS.keys() <= row.keys() for row in recorded.rows)
+
+
 def test_resume_takes_finished_cells(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = str(tmp_path / "ann.json")
     assert main([*QUICK, "--out", out, "--json"]) == 0
@@ -72,6 +127,11 @@ def test_resume_takes_finished_cells(capsys: pytest.CaptureFixture[str], tmp_pat
         (["--near", "0.9,0.8"], 2),
         (["--min-recall", "1"], 2),
         (["--gate", "some", "--min-recall", "0.9"], 2),
+        (["--gate", "some"], 2),
+        (["--tau", "1.5"], 2),
+        (["--tune", "--top-k", "1,10"], 2),
+        (["--data", "random", "--data", "random"], 2),
+        (["--corpus", "100000000000"], 2),
         (["--resume"], 2),
         (["--M", "1"], 2),
         (["--cluster-cosine", "1"], 2),

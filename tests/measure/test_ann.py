@@ -1,24 +1,27 @@
-"""ann-bench: the truth it counts by, the data it makes, the gate, and going on after an interruption."""
+"""ann-bench: the truth it counts by, the data it makes, what is timed, and what cannot be measured."""
 
 from __future__ import annotations
 
-import json
+import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from recall_cli.core.embed import make_embedder
+from recall_cli.core import hnsw, scan
 from recall_cli.core.exact import ExactIndex
-from recall_cli.errors import GateFailed, InputError, UsageError
-from recall_cli.measure import ann, ann_data, ann_tune
-from recall_cli.measure.ann_data import Clusters, at_cosine, clustered, load, make_cell, nearest, random_units
-from recall_cli.measure.result import from_json, to_json
-from recall_cli.types import Ids, Result, Vector
+from recall_cli.core.hnsw import HnswIndex
+from recall_cli.errors import GateFailed, UsageError
+from recall_cli.measure import ann, ann_cell, ann_data, ann_plan
+from recall_cli.measure.ann_data import Clusters, at_cosine, clustered, make_cell, nearest, random_units
+from recall_cli.measure.timing import Arm
+from recall_cli.types import Ids, Vector
 
-SMALL = ann.Plan(dims=(16,), corpus=(300,), queries=60, lookups=20, ef_search=(16,))
+SMALL = ann_plan.Plan(dims=(16,), corpus=(300,), queries=60, lookups=20, ef_search=(16,))
 
 
 @given(st.integers(2, 40), st.floats(-1, 1), st.integers(0, 5))
@@ -98,13 +101,50 @@ class Blind(ExactIndex):
 
 
 def test_what_an_index_loses_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = ann.make_index
-    monkeypatch.setattr(
-        ann, "make_index", lambda kind, dim, **o: Blind(dim) if kind == "scan" else real(kind, dim, **o)
-    )
+    scan_is(monkeypatch, Blind)
     rows = {row["engine"]: row for row in ann.run(SMALL).rows}
     assert rows["scan"]["recall_at_1"] == rows["scan"]["recall_at_1_near"] == 0
     assert rows["exact"]["recall_at_1"] == 1
+
+
+class Boaster(ExactIndex):
+    """Always the same answer, and always sure of it."""
+
+    answer = 0
+
+    def search(self, vector: Vector, k: int = 1) -> tuple[Ids, Vector]:
+        return np.array([self.answer]), np.ones(1, np.float32)
+
+
+def scan_is(monkeypatch: pytest.MonkeyPatch, kind: type[ExactIndex]) -> None:
+    real = ann_cell.make_index
+    monkeypatch.setattr(
+        ann_cell, "make_index", lambda name, dim, **o: kind(dim) if name == "scan" else real(name, dim, **o)
+    )
+
+
+def test_what_an_engine_claims_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    scan_is(monkeypatch, Boaster)
+    rows = {row["engine"]: row for row in ann.run(SMALL).rows}
+    assert rows["scan"]["recall_at_1"] < 0.1
+    assert rows["scan"]["recall_at_1_planted"] < 0.1
+
+
+@pytest.mark.parametrize("answer", [-1, 300])
+def test_an_id_that_nobody_added_stops_the_run(answer: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan_is(monkeypatch, Boaster)
+    monkeypatch.setattr(Boaster, "answer", answer)
+    with pytest.raises(GateFailed, match="nobody added"):
+        ann.run(SMALL)
+
+
+def test_an_engine_without_an_answer_found_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(ExactIndex):
+        def search(self, vector: Vector, k: int = 1) -> tuple[Ids, Vector]:
+            return np.empty(0, np.int64), np.empty(0, np.float32)
+
+    scan_is(monkeypatch, Silent)
+    assert ann.run(SMALL).rows[1]["recall_at_1"] == 0
 
 
 def test_ties_count_as_found() -> None:
@@ -114,11 +154,11 @@ def test_ties_count_as_found() -> None:
     index = ExactIndex(8)
     index.add(np.arange(50), corpus)
     truth = ann_data.Truth(corpus[:5], nearest(corpus, corpus[:5]))
-    assert ann._hits(index, truth, 1).all()
+    assert ann_cell._hits(index, corpus, truth, 1).all()
 
 
 def test_one_graph_serves_every_breadth_and_breadth_finds_more() -> None:
-    plan = ann.Plan(
+    plan = ann_plan.Plan(
         dims=(64,),
         corpus=(2_000,),
         queries=200,
@@ -130,13 +170,134 @@ def test_one_graph_serves_every_breadth_and_breadth_finds_more() -> None:
     )
     narrow, wide = ann.run(plan).rows[1:]
     assert narrow["build_s"] == wide["build_s"]
-    assert narrow["params"]["ef_search"], wide["params"]["ef_search"] == (4, 256)
+    assert (narrow["params"]["ef_search"], wide["params"]["ef_search"]) == (4, 256)
     assert narrow["recall_at_1"] < wide["recall_at_1"]
 
 
+def recorded_arms(monkeypatch: pytest.MonkeyPatch) -> list[Arm]:
+    arms: list[Arm] = []
+    real = ann_cell.interleave
+
+    def spy(given: list[Arm], **how: object) -> None:
+        arms.extend(given)
+        real(given, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ann_cell, "interleave", spy)
+    return arms
+
+
+def test_every_breadth_is_timed_at_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: Counter[int] = Counter()
+    real = HnswIndex.search
+
+    def search(self: HnswIndex, vector: Vector, k: int = 1) -> tuple[Ids, Vector]:
+        if counting:
+            timed[self.ef_search] += 1
+        return real(self, vector, k)
+
+    counting = False
+    monkeypatch.setattr(HnswIndex, "search", search)
+    interleave = ann_cell.interleave
+
+    def spy(*args: object, **how: object) -> None:
+        nonlocal counting
+        counting = True
+        interleave(*args, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ann_cell, "interleave", spy)
+    plan = ann_plan.Plan(dims=(16,), corpus=(300,), queries=20, lookups=100, engines=("hnsw",), ef_search=(16, 64))
+    ann.run(plan)
+    assert timed.keys() == {16, 64}
+    assert timed[16] == timed[64] >= 100
+
+
+def test_all_queries_are_timed_fresh_and_planted_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    arms = recorded_arms(monkeypatch)
+    ann.run(SMALL)
+    assert [arm.name for arm in arms] == ["exact", "scan", "hnsw"]
+    for arm in arms:
+        assert len(np.unique(np.array(arm.inputs), axis=0)) == 2 * SMALL.queries
+        np.testing.assert_array_equal(arm.inputs, arms[0].inputs)
+
+
+def test_a_slower_engine_has_a_speedup_below_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(ExactIndex):
+        def search(self, vector: Vector, k: int = 1) -> tuple[Ids, Vector]:
+            time.sleep(0.001)
+            return super().search(vector, k)
+
+    scan_is(monkeypatch, Slow)
+    rows = {row["engine"]: row for row in ann.run(SMALL).rows}
+    assert rows["scan"]["p50_us"] > 1_000
+    assert rows["scan"]["speedup_vs_exact"]["ratio"] < 0.5
+
+
+def test_engines_are_built_asked_and_timed_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[int] = set()
+
+    class Watching(ExactIndex):
+        def search(self, vector: Vector, k: int = 1) -> tuple[Ids, Vector]:
+            threads.update(pool["num_threads"] for pool in threadpool_info())
+            return super().search(vector, k)
+
+    scan_is(monkeypatch, Watching)
+    with threadpool_limits(2):
+        ann.run(SMALL)
+    assert threads == {1}
+
+
+def test_a_cell_that_does_not_fit_is_refused_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ann, "make_cell", lambda *_: pytest.fail("made"))
+    with pytest.raises(UsageError, match="GB of memory") as raised:
+        ann.run(ann_plan.Plan(dims=(16, 4_096), corpus=(1_000_000_000,)))
+    assert "--corpus" in raised.value.hint
+
+
+def test_memory_that_runs_out_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(ann, "measure_cell", full)
+    with pytest.raises(UsageError, match="300 rows of 16 dimensions") as raised:
+        ann.run(SMALL)
+    assert "--corpus" in raised.value.hint
+
+
+def test_the_free_memory_is_known_or_nothing_is_claimed() -> None:
+    free = ann.available_bytes()
+    assert free is None or 1 << 20 < free < 1 << 50
+
+
+@pytest.mark.parametrize(
+    ("codes", "measured", "warned"), [((16,), [None], True), ((0, 4), [None, 4], False), ((4, 16), [4, None], True)]
+)
+def test_codes_beyond_the_dimensions_are_said(codes: tuple[int, ...], measured: list[int | None], warned: bool) -> None:
+    plan = ann_plan.Plan(dims=(8,), corpus=(200,), queries=20, lookups=10, engines=("scan",), codes=codes)
+    result = ann.run(plan)
+    assert [row["params"].get("m") for row in result.rows[1:]] == measured
+    assert [warning.code for warning in result.warnings] == ["CODES_REDUCED"] * warned
+
+
+def test_lists_that_were_not_given_are_the_engines_own_defaults() -> None:
+    plan = ann_plan.filled(ann_plan.Plan())
+    graph = dict(ann_plan.settings(plan, 32)[-1].options)
+    assert graph == {"M": hnsw.LINKS, "ef_construction": hnsw.EF_CONSTRUCTION, "ef_search": hnsw.EF_SEARCH}
+    assert dict(ann_plan.settings(plan, 32)[1].options) == {"refine": scan.REFINE}
+    given = ann_plan.Plan(M=(8,), ef_construction=(40,), ef_search=(9,), refine=(7,))
+    assert ann_plan.filled(given) == given
+
+
 def test_asking_for_more_neighbours_is_a_setting_of_its_own() -> None:
-    plan = ann.Plan(dims=(16,), corpus=(300,), queries=20, lookups=10, engines=("scan",), top_k=(1, 5))
+    plan = ann_plan.Plan(dims=(16,), corpus=(300,), queries=20, lookups=10, engines=("scan",), top_k=(1, 5))
     assert [row["params"].get("top_k", 1) for row in ann.run(plan).rows if row["engine"] == "scan"] == [1, 5]
+
+
+@pytest.mark.parametrize("engines", [("scan",), ("exact", "scan")])
+def test_plain_exact_search_is_measured_whatever_is_asked_for(engines: tuple[str, ...]) -> None:
+    plan = ann_plan.Plan(dims=(16,), corpus=(300,), queries=20, lookups=10, engines=engines, top_k=(10,))
+    rows = ann.run(plan).rows
+    assert (rows[0]["engine"], rows[0]["params"]) == ("exact", {})
+    assert [row["params"].get("top_k") for row in rows[1:]] == [10] * len(engines)
 
 
 def test_equal_seeds_give_equal_recall() -> None:
@@ -146,163 +307,14 @@ def test_equal_seeds_give_equal_recall() -> None:
         assert a["nearest_cosine_median"] == b["nearest_cosine_median"]
 
 
-# --- the user's own vectors ------------------------------------------------------------------
-
-STATIC = make_embedder("static")
-
-
-def test_own_vectors_are_scaled_and_made_distinct(tmp_path: Path) -> None:
-    rows = np.random.default_rng(0).normal(size=(50, 6))
-    np.save(tmp_path / "v.npy", np.vstack([rows, rows[:10] * 3]))
-    loaded = load(str(tmp_path / "v.npy"), STATIC)
-    assert loaded.shape == (50, 6)
-    np.testing.assert_allclose(np.linalg.norm(loaded, axis=1), 1, atol=1e-6)
-
-
-def test_own_prompts_and_logs_are_embedded(tmp_path: Path) -> None:
-    texts = [f"how do I clean the {thing}" for thing in ("oven", "car", "sofa", "roof", "oven")]
-    (tmp_path / "p.txt").write_text("\n".join(texts))
-    body = {"model": "m", "messages": [{"role": "user", "content": ""}]}
-    lines = [{"request": {**body, "messages": [{"role": "user", "content": t}]}, "response": {}} for t in texts]
-    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    from_text, from_log = (load(str(tmp_path / name), STATIC) for name in ("p.txt", "log.jsonl"))
-    assert from_text.shape == (4, STATIC.dim)
-    np.testing.assert_array_equal(from_text, from_log)
-
-
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        (np.zeros((3, 4)), "zeros"),
-        (np.full((3, 4), np.nan), "NaN"),
-        (np.ones(4), "shape"),
-        (np.ones((0, 4)), "shape"),
-        (np.array([["a", "b"]]), "not rows of numbers"),
-    ],
-)
-def test_arrays_that_are_no_vectors(tmp_path: Path, rows: np.ndarray, said: str) -> None:
-    np.save(tmp_path / "v.npy", rows)
-    with pytest.raises(InputError, match=said) as raised:
-        load(str(tmp_path / "v.npy"), STATIC)
-    assert raised.value.hint
-
-
-def test_pickled_arrays_are_not_executed(tmp_path: Path) -> None:
-    np.save(tmp_path / "v.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(InputError, match="cannot be read"):
-        load(str(tmp_path / "v.npy"), STATIC)
-
-
 def test_a_corpus_larger_than_the_file_is_reduced_and_said(tmp_path: Path) -> None:
     np.save(tmp_path / "v.npy", np.random.default_rng(0).normal(size=(100, 6)))
     result = ann.run(
-        ann.Plan(data=(str(tmp_path / "v.npy"),), corpus=(50, 1_000), queries=500, lookups=10, engines=("exact",))
+        ann_plan.Plan(data=(str(tmp_path / "v.npy"),), corpus=(50, 1_000), queries=500, lookups=10, engines=("exact",))
     )
     assert [row["corpus"] for row in result.rows] == [50, 80]
     assert [row["n"] for row in result.rows] == [20, 20]
     assert "CORPUS_REDUCED" in {warning.code for warning in result.warnings}
-
-
-# --- the gate --------------------------------------------------------------------------------
-
-
-@given(st.floats(0.5, 0.9995))
-def test_enough_queries_are_asked_to_prove_the_limit(limit: float) -> None:
-    n = ann_tune.Gate(limit).queries()
-    row = {"recall_at_1_near_interval": ann.stats.wilson(n, n)}
-    assert ann_tune.Gate(limit).holds(row)
-
-
-@pytest.mark.parametrize("bad", [0, 1, 1.5, -1])
-def test_limits_that_cannot_be_proved(bad: float) -> None:
-    with pytest.raises(UsageError, match="min-recall"):
-        ann_tune.Gate(bad)
-
-
-def test_tuning_names_the_cheapest_that_holds() -> None:
-    plan = ann.Plan(
-        dims=(32,),
-        corpus=(1_500,),
-        queries=10,
-        lookups=20,
-        engines=("scan", "hnsw"),
-        M=(4,),
-        ef_construction=(20,),
-        ef_search=(4, 200),
-    )
-    gate = ann_tune.Gate(0.9, "all")
-    result = ann_tune.run(plan, gate, tune=True)
-    (chosen,) = result.summary["chosen"]
-    holding = [row for row in result.rows if row["holds"] and row["engine"] != "exact"]
-    assert chosen["p50_us"] == min(row["p50_us"] for row in holding)
-    assert chosen["index"].startswith(("scan:", "hnsw:"))
-    assert not all(row["holds"] for row in result.rows)
-    assert "QUERIES_RAISED" in {warning.code for warning in result.warnings}
-    from recall_cli.core.index import index_maker
-
-    assert len(index_maker(chosen["index"])(32)) == 0  # the flag is one that recall takes
-    ann_tune.check(result, gate)
-
-
-def test_nothing_that_holds_is_exit_3() -> None:
-    plan = ann.Plan(
-        dims=(64,),
-        corpus=(2_000,),
-        queries=100,
-        lookups=10,
-        engines=("hnsw",),
-        M=(2,),
-        ef_construction=(4,),
-        ef_search=(2,),
-    )
-    gate = ann_tune.Gate(0.99, "all")
-    tuned = ann_tune.run(plan, gate, tune=True)
-    assert tuned.summary["chosen"][0]["index"] is None or tuned.summary["chosen"][0]["index"]
-    plain = ann_tune.run(plan, gate)
-    with pytest.raises(GateFailed, match="do not hold") as raised:
-        ann_tune.check(plain, gate)
-    assert raised.value.exit_code == 3
-    plain.summary["chosen"] = [{"data": "random", "dims": 64, "corpus": 2_000, "index": None}]
-    with pytest.raises(GateFailed, match="no setting holds"):
-        ann_tune.check(plain, gate)
-
-
-# --- interruptions ---------------------------------------------------------------------------
-
-TWO = ann.Plan(dims=(8, 16), corpus=(200,), queries=20, lookups=10, engines=("exact",))
-
-
-def interrupted_after_first(monkeypatch: pytest.MonkeyPatch) -> tuple[Result, list[int]]:
-    written: list[int] = []
-    real = ann.measure_cell
-
-    def once(plan, cell, grid, progress):  # type: ignore[no-untyped-def]
-        if written:
-            raise KeyboardInterrupt
-        return real(plan, cell, grid, progress)
-
-    monkeypatch.setattr(ann, "measure_cell", once)
-    return ann.run(TWO, checkpoint=lambda result: written.append(len(result.rows))), written
-
-
-def test_finished_cells_survive_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
-    half, written = interrupted_after_first(monkeypatch)
-    assert written == [1]
-    assert [row["dims"] for row in half.rows] == [8]
-    assert half.summary["interrupted"]
-    with pytest.raises(KeyboardInterrupt):
-        ann_tune.check(half, None)
-    monkeypatch.undo()
-    whole = ann.run(TWO, done=from_json(to_json(half)))
-    assert [row["dims"] for row in whole.rows] == [8, 16]
-    assert whole.rows[0]["p50_us"] == half.rows[0]["p50_us"]
-    assert "interrupted" not in whole.summary
-
-
-def test_another_plan_is_not_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
-    half, _ = interrupted_after_first(monkeypatch)
-    with pytest.raises(UsageError, match="other options"):
-        ann.run(SMALL, done=half)
 
 
 @pytest.mark.parametrize(
@@ -314,8 +326,11 @@ def test_another_plan_is_not_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
         {"dims": (1,)},
         {"queries": 0},
         {"lookups": 0},
+        {"tau": 1.5},
+        {"tau": -0.1},
+        {"data": ("random", "clustered", "random")},
     ],
 )
 def test_plans_that_make_no_sense(bad: dict[str, object]) -> None:
     with pytest.raises(UsageError):
-        ann.Plan(**bad)  # type: ignore[arg-type]
+        ann_plan.Plan(**bad)  # type: ignore[arg-type]
