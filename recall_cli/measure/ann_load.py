@@ -21,7 +21,8 @@ from recall_cli.core.request import parse_body
 from recall_cli.errors import InputError
 from recall_cli.logs.clean import clean
 from recall_cli.logs.pairs import REQUEST, Tally, read_log
-from recall_cli.logs.reader import GZIP_MAGIC, ZSTD_MAGIC, read_lines
+from recall_cli.logs.reader import read_lines
+from recall_cli.logs.unpack import GZIP_MAGIC, ZSTD_MAGIC
 from recall_cli.measure.ann_data import unit
 from recall_cli.measure.prompts import from_prompts
 from recall_cli.types import Bypass, Embedder, Vector, Warn
