@@ -19,7 +19,7 @@ import numpy as np
 
 from recall_cli.core.calibration import START, fit, logits, probability, similarity_of
 from recall_cli.core.certificate import CERTIFICATES, NOTHING, Certificate
-from recall_cli.core.prior import FEATURES, FIELDS, Prior, row
+from recall_cli.core.prior import CHECKS, FAR, FEATURES, FIELDS, NEAR, Prior, closeness, row
 from recall_cli.core.ring import UNKNOWN, WIDTH, WRONG, Ring
 from recall_cli.core.space import FORGIVE, Promise, Space
 from recall_cli.errors import UsageError
@@ -32,6 +32,8 @@ A refit takes a few milliseconds, so often is affordable; after a change, the so
 """
 MAX_FIT = 2_500
 """Labelled rows of one refit, the latest: it stays at a few milliseconds."""
+HALVINGS = 14
+"""Of the interval -1..0.7 in search of a cutoff: to the fourth decimal, which is what is printed."""
 LAYOUT = 1
 """Version of the saved state's layout."""
 
@@ -116,7 +118,17 @@ class AdaptivePolicy:
                 audit = chance < propensity
                 space.hits += 1
             evidence.ticket = self._keep(space, x, z, serve, propensity)
-        return Verdict(serve, _cutoff(limit, rest, slope), audit)
+            _, _, _, _, _, w4, w5, w6, w7, w8, _ = self._weights
+        failed = (
+            w4 * evidence.numbers
+            + w5 * evidence.negation
+            + w6 * evidence.roles
+            + w7 * evidence.detail
+            + w8 * evidence.names
+        )
+        all_failed = w4 + w5 + w6 + w7 + w8
+        rest -= _checks(evidence.similarity, failed, all_failed)
+        return Verdict(serve, _cutoff(limit, rest, slope, failed, all_failed), audit)
 
     def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
         """Learn from a miss, or from an audited hit. A decision is labelled once; a label may come late.
@@ -214,8 +226,14 @@ class AdaptivePolicy:
                 own = spaces == space.index
                 rows = x[own & good] if (own & good).any() else x[own]
                 middle = np.median(rows, axis=0) if len(rows) else np.zeros(len(FIELDS))
-                rest = self._weights[0] + space.level + float(middle[1:] @ np.array(self._weights[2:]))
-                found[name] = _cutoff(self.theta - space.retreat, rest, self._weights[1] + space.slope)
+                # What the checks say is told by near candidates alone: of the others all are held to fail.
+                near = rows[rows[:, 0] >= closeness(NEAR)][:, CHECKS]
+                checks = np.median(near, axis=0) if len(near) else np.zeros(len(middle[CHECKS]))
+                weights = np.array(self._weights[1:])
+                others = [i for i in range(1, len(FIELDS)) if i not in range(*CHECKS.indices(len(FIELDS)))]
+                rest = self._weights[0] + space.level + float(middle[others] @ weights[others])
+                failed, all_failed = float(checks @ weights[CHECKS]), float(weights[CHECKS].sum())
+                found[name] = _cutoff(self.theta - space.retreat, rest, weights[0] + space.slope, failed, all_failed)
             return found
 
     def spaces(self) -> dict[str, dict[str, float]]:
@@ -307,10 +325,30 @@ class AdaptivePolicy:
         self._ring.put_column("spaces", np.searchsorted(held, spaces))
 
 
-def _cutoff(limit: float, rest: float, slope: float) -> float:
-    """Return the similarity at which rest + slope * closeness is the limit; above 1 nothing reaches it."""
+def _checks(similarity: float, failed: float, all_failed: float) -> float:
+    """Return what the checks add to the logit: of texts that are far apart all are held to fail, see `core.prior`.
+
+    :param failed: weight of the checks that failed, `all_failed` the weight of all.
+    """
+    sure = min(1.0, max(0.0, (similarity - FAR) / (NEAR - FAR)))
+    return (1.0 - sure) * all_failed + sure * failed
+
+
+def _cutoff(limit: float, rest: float, slope: float, failed: float, all_failed: float) -> float:
+    """Return the similarity at which the logit is the limit; above 1 nothing reaches it, -1 everything does."""
     if slope >= 0:
-        return -1.0 if rest <= limit else similarity_of(math.inf)
-    near = (limit - rest) / slope
-    # Closeness of -1 is the smallest there is: -ln(1.02 + 1) = -0.7.
-    return similarity_of(near) if near > -1 else -1.0
+        return -1.0 if rest + _checks(-1.0, failed, all_failed) <= limit else similarity_of(math.inf)
+    near = similarity_of((limit - rest - failed) / slope)
+    if near >= NEAR:
+        return near
+    # Further down the checks count less for certain: no closed form, but the logit only falls.
+    low, high = -1.0, NEAR
+    if rest + slope * closeness(low) + _checks(low, failed, all_failed) <= limit:
+        return low
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if rest + slope * closeness(middle) + _checks(middle, failed, all_failed) <= limit:
+            high = middle
+        else:
+            low = middle
+    return high

@@ -39,6 +39,9 @@ FIELDS = (
 )
 """What the weights stand for, in order: closeness is of the similarity, the rest are fields of `Evidence`."""
 
+CHECKS = slice(FIELDS.index("numbers"), FIELDS.index("names") + 1)
+"""The fields that count only between texts that are near."""
+
 SIGNS = {
     "closeness": -1,
     "margin": -1,
@@ -72,6 +75,12 @@ class Prior:
         return dict(zip(FIELDS, self.weights, strict=True))
 
 
+def closeness(similarity: float) -> float:
+    """Return the similarity on the scale on which P(wrong) is about a straight logit."""
+    gap = REACH - similarity
+    return -math.log(gap if gap > 0.02 else 0.02)
+
+
 def row(evidence: Evidence) -> tuple[float, ...]:
     """Return the evidence as numbers in the order of FIELDS.
 
@@ -80,12 +89,11 @@ def row(evidence: Evidence) -> tuple[float, ...]:
     having less to compare, and more similarity never raises the risk.
     """
     similarity = evidence.similarity
-    gap = REACH - similarity
     sure = (similarity - FAR) / (NEAR - FAR)
     sure = 0.0 if sure < 0.0 else 1.0 if sure > 1.0 else sure
     unsure = 1.0 - sure
     return (
-        -math.log(gap if gap > 0.02 else 0.02),
+        closeness(similarity),
         evidence.margin,
         evidence.overlap,
         evidence.length_ratio,
