@@ -18,6 +18,7 @@ from recall_cli.core import scan
 from recall_cli.core.auto import AutoIndex
 from recall_cli.core.hnsw import HnswIndex
 from recall_cli.core.index import ExactIndex, make_index
+from recall_cli.core.rows import checked_query, checked_rows
 from recall_cli.core.scan import ScanIndex
 from recall_cli.errors import UsageError
 
@@ -176,6 +177,40 @@ def test_queries_are_checked(index, n):
     with pytest.raises(ValueError, match="k must"):
         index.search(query, 0)
     assert index.search(np.zeros(DIM, np.float32), 3)[0].tolist() == []
+
+
+def test_ids_that_no_store_gives_out_are_refused_and_ignored(index):
+    rows = unit(np.random.default_rng(20), 3)
+    index.add(np.array([2**63 - 1, -(2**63)]), rows[:2])
+    refuses(index, np.array([2**63 + 5], np.uint64), rows[2:], "2\\*\\*63")
+    index.add(np.array([5], np.uint64), rows[2:])
+    index.remove([2**63, 2**70, -(2**63) - 1])
+    assert found(index, rows).tolist() == [2**63 - 1, -(2**63), 5]
+
+
+@pytest.mark.parametrize("dim", [32, 256, 1_000])
+@pytest.mark.parametrize("edge", [1 - 2e-3, 1 + 2e-3])
+def test_what_may_be_asked_may_be_added(dim, edge):
+    """A cache asks before it stores: a length at the very edge must not pass one check and fail the other."""
+    random = np.random.default_rng(21)
+    rows = unit(random, 1_500, dim) * np.float32(edge**0.5) * (1 + 1e-7 * random.integers(-9, 10, (1_500, 1)))
+    rows = rows.astype(np.float32)
+    passed = 0
+    for at, row in enumerate(rows):
+        verdicts = []
+        for check in (
+            lambda row=row: checked_query(row, dim, 1),
+            lambda row=row: checked_rows(np.array([1]), row[None], dim),
+            lambda at=at: checked_rows(np.arange(3), rows[[0, at, 0]][1:2].repeat(3, 0), dim),
+        ):
+            try:
+                check()
+                verdicts.append(True)
+            except ValueError:
+                verdicts.append(False)
+        assert len(set(verdicts)) == 1
+        passed += verdicts[0]
+    assert 100 < passed < 1_400
 
 
 # -- removal and growth --------------------------------------------------------------------------------------
