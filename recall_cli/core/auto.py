@@ -90,7 +90,9 @@ class AutoIndex(Relay):
     def _hnsw(self) -> Engine:
         from recall_cli.core.hnsw import HnswIndex
 
-        return HnswIndex(self._dim, background=self._background)
+        index = HnswIndex(self._dim, background=self._background)
+        index.expect(len(self))
+        return index
 
 
 def _prepare(dim: int) -> None:

@@ -94,7 +94,7 @@ def best_rows(similarities: Vector, k: int) -> Ids:
 
 def matrix_bytes(matrix: Vector, used: int) -> int:
     """Return the bytes of memory of a growing matrix: reserved rows that were never written take none, by the page."""
-    written: int = used * matrix.shape[1] * matrix.itemsize
+    written: int = used * matrix[:1].nbytes
     return min(matrix.nbytes, -(-written // mmap.PAGESIZE) * mmap.PAGESIZE)
 
 
