@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from recall_cli.core.exact import ExactIndex
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
 # Rows at which the scan overtakes exact search, one thread, 256 dimensions, p50 in us exact / scan:
 # 500: 10 / 18, 1,000: 16 / 20, 2,000: 31 / 24, 10,000: 160-200 / 51, 50,000: 4,700 / 144. They cross at about 1,300.
 SCAN_AT = 1_500
+
+# At this share of `scan_at` the scan is made ready beside the service: importing faiss and making the codebook take
+# 170 ms, once in a process, and would otherwise be added to the one write that moves.
+PREPARE_AT = 0.5
 
 # Rows at which a graph overtakes the scan: never, at equal recall, up to 200,000 real sentences of 256 dimensions.
 # (p50, recall@1; "near": given a neighbour at cosine >= .8)
@@ -39,7 +45,10 @@ class AutoIndex(Relay):
     ) -> None:
         self._dim = dim
         self._scan_at, self._hnsw_at = scan_at if dim >= SCAN_FROM_DIM else None, hnsw_at
+        if min(at for at in (scan_at, hnsw_at, 1) if at is not None) < 1:
+            raise ValueError("scan_at and hnsw_at must be at least 1")
         self._background = background
+        self._prepared = False
         super().__init__(ExactIndex(dim))
 
     @property
@@ -62,6 +71,16 @@ class AutoIndex(Relay):
         elif self._scan_at is not None and size >= self._scan_at and self.kind == "exact":
             # At once: a few microseconds a row.
             self._hand_over(self._scan, background=False)
+        elif (
+            self._background
+            and not self._prepared
+            and self._scan_at is not None
+            and size >= PREPARE_AT * self._scan_at
+            and self.kind == "exact"
+        ):
+            self._prepared = True
+            with suppress(RuntimeError):  # no more threads, or the process is ending: then the move takes longer
+                Thread(target=_prepare, args=(self._dim,), name="recall-scan").start()
 
     def _scan(self) -> Engine:
         from recall_cli.core.scan import ScanIndex
@@ -71,4 +90,13 @@ class AutoIndex(Relay):
     def _hnsw(self) -> Engine:
         from recall_cli.core.hnsw import HnswIndex
 
-        return HnswIndex(self._dim, background=self._background)
+        index = HnswIndex(self._dim, background=self._background)
+        index.expect(len(self))
+        return index
+
+
+def _prepare(dim: int) -> None:
+    with suppress(ImportError):  # will be said when it is needed
+        from recall_cli.core.codes import prepare
+
+        prepare(dim)

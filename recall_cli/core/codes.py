@@ -61,6 +61,11 @@ def codebook(width: int) -> Vector:
     return centroids.astype(np.float32)
 
 
+def prepare(dim: int) -> None:
+    """Make what the first codes of this dimension in a process would have to wait for."""
+    Codes(dim, default_codes(dim), np.zeros(dim, np.float32), nearest=1)
+
+
 def _guard(centroids: Vector, codes: int) -> float:
     """Return what a query needs in its spare coordinate for the sum of its bytes to stay below 65,536.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recall_cli.core.ledger import Ledger
-from recall_cli.core.rows import FIRST_ROWS, best_rows, checked_query, checked_rows, grown, no_answer
+from recall_cli.core.rows import FIRST_ROWS, best_rows, checked_query, checked_rows, grown, matrix_bytes, no_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,6 +79,7 @@ class ExactIndex:
             return found, self._matrix[rows]
 
     def memory_bytes(self) -> int:
-        """Return the bytes of memory in use; reserved rows that were never written take none."""
+        """Return the bytes of memory in use."""
         with self._lock:
-            return self._book.rows * (self._dim + 1) * 4 + self._book.memory_bytes()
+            rows = matrix_bytes(self._matrix, self._book.rows) + matrix_bytes(self._scratch, self._book.rows)
+            return rows + self._book.memory_bytes()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import hnswlib
 import numpy as np
 
+from recall_cli.core.exact import ExactIndex
 from recall_cli.core.ledger import Ledger
 from recall_cli.core.relay import Relay
 from recall_cli.core.rows import best_rows, checked_query, checked_rows, no_answer
@@ -26,6 +27,7 @@ from recall_cli.core.rows import best_rows, checked_query, checked_rows, no_answ
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from recall_cli.core.relay import Engine
     from recall_cli.types import Ids, Vector
 
 # Measured with the bundled embedder on 50,000 real sentences and 11,500 fresh queries, one thread, M = 32. ef: recall@1
@@ -42,8 +44,21 @@ EF_CONSTRUCTION = 200
 # (a third: two adds), later slows searches (half deleted 1.8 x, nine tenths 6 x).
 REBUILD_AT = 0.5
 
+# Fewer rows are compared in full, which is exact and fast (16 us at 1,000 x 256). A graph of a single row takes 3 MB,
+# so thousands of small partitions would take gigabytes. A rebuild with less than half of them gives the graph up.
+GRAPH_FROM = 1_000
+
+MOST_LINKS = 10_000
+"""hnswlib takes no more, and says so only on the console."""
+
 # Graphs of so few live nodes are rebuilt at once, in 25 ms: less trouble than a thread.
 _INLINE_NODES = 256
+
+# What hnswlib fixes when a graph is made: 65,536 mutexes for its labels.
+_FIXED_BYTES = 65_536 * 40 + 8_000
+
+_MOST = 2**31 - 1
+_MOST_THREADS = 1_024
 
 # Rows added under one hold of the lock: searches wait for at most about 10 ms of a bulk add.
 _CHUNK = 16
@@ -54,7 +69,7 @@ class HnswIndex(Relay):
 
     `M` is the number of links a node, `ef_construction` and `ef_search` how many candidates are kept while
     linking and searching; a search for k neighbours keeps at least 2 k. `threads` is for bulk adds; with
-    more than 1 the graph is no longer the same in every run.
+    more than 1 the graph is no longer the same in every run. Up to GRAPH_FROM ids there is no graph yet.
     """
 
     def __init__(
@@ -70,9 +85,29 @@ class HnswIndex(Relay):
     ) -> None:
         if min(M, ef_construction, ef_search) < 2:
             raise ValueError("M, ef_construction and ef_search must be at least 2")
+        if M > MOST_LINKS:
+            raise ValueError(f"M must be at most {MOST_LINKS}, not {M}")
+        if max(ef_construction, ef_search) > _MOST:
+            raise ValueError(f"ef_construction and ef_search must be at most {_MOST}")
+        if not 0 <= seed <= _MOST:
+            raise ValueError(f"seed must be between 0 and {_MOST}, not {seed}")
+        if not 1 <= threads <= _MOST_THREADS:
+            raise ValueError(f"threads must be between 1 and {_MOST_THREADS}, not {threads}")
+        self._dim = dim
         self._options = (dim, M, ef_construction, ef_search, seed, threads)
         self._background = background
-        super().__init__(_Graph(*self._options))
+        super().__init__(ExactIndex(dim))
+
+    def add(self, ids: Ids, vectors: Vector) -> None:
+        """Add rows (n, dim) under ids (n,). Raises ValueError and changes nothing if any cannot be added."""
+        if not len(self) and len(ids) >= GRAPH_FROM:
+            self.expect(len(ids))  # a store being opened
+        super().add(ids, vectors)
+
+    def expect(self, rows: int) -> None:
+        """Prepare for so many rows: an empty index makes its graph now instead of building it beside the rows later."""
+        if rows >= GRAPH_FROM and not len(self) and isinstance(self._engine, ExactIndex):
+            self._hand_over(lambda: _Graph(*self._options), background=False)
 
     @property
     def ef_search(self) -> int:
@@ -81,8 +116,8 @@ class HnswIndex(Relay):
 
     @ef_search.setter
     def ef_search(self, value: int) -> None:
-        if value < 2:
-            raise ValueError("ef_search must be at least 2")
+        if not 2 <= value <= _MOST:
+            raise ValueError(f"ef_search must be between 2 and {_MOST}")
         dim, links, construction, _, seed, threads = self._options
         self._options = (dim, links, construction, value, seed, threads)
         graph = self._engine
@@ -92,13 +127,19 @@ class HnswIndex(Relay):
     def compact(self) -> None:
         """Rebuild the graph without its deleted nodes, and return when that is done."""
         self.wait()
-        self._hand_over(lambda: _Graph(*self._options), background=False)
+        self._hand_over(self._successor, background=False)
+
+    def _successor(self) -> Engine:
+        return _Graph(*self._options) if 2 * len(self) >= GRAPH_FROM else ExactIndex(self._dim)
 
     def _after_write(self) -> None:
         graph = self._engine
-        if isinstance(graph, _Graph) and graph.deleted >= REBUILD_AT * graph.nodes > 0:
+        if not isinstance(graph, _Graph):
+            if len(graph) >= GRAPH_FROM:
+                self._hand_over(self._successor, background=self._background)
+        elif graph.deleted >= REBUILD_AT * graph.nodes > 0:
             inline = not self._background or len(graph) <= _INLINE_NODES
-            self._hand_over(lambda: _Graph(*self._options), background=not inline)
+            self._hand_over(self._successor, background=not inline)
 
 
 class _Graph:
@@ -216,4 +257,5 @@ class _Graph:
         # hash-table entry; one node in M has a higher layer. Per reserved node: a mutex and a visited mark.
         node = 4 * self._dim + (8 * self._links + 4) + 8 + 8 + 4 + 48 + (4 * self._links + 20) / (self._links - 1)
         with self._lock:
-            return int(self._book.rows * node + self._capacity * 42) + self._book.memory_bytes()
+            nodes = int(self._book.rows * node + self._capacity * 42)
+            return _FIXED_BYTES + nodes + self._book.memory_bytes()

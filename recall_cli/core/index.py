@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from recall_cli.core.exact import ExactIndex
@@ -27,23 +28,26 @@ PROBE_DIM = 4_096
 """Options are tried on an empty index of this dimension: wide enough for any number of codes."""
 
 
-def index_maker(spec: str) -> Callable[[int], Index]:
+def index_maker(spec: str, dim: int = PROBE_DIM) -> Callable[[int], Index]:
     """Return what makes the index of a spec such as `auto` or `hnsw:M=32,ef_search=160`, given a dimension.
 
-    Raises UsageError at once, not at the first entry.
+    Raises UsageError at once, not at the first entry. What depends on the dimension (scan's `m`) is judged by `dim`;
+    without one, when the first index is made.
     """
     kind, _, rest = spec.partition(":")
     options: dict[str, int] = {}
     for part in filter(None, rest.split(",")):
-        name, _, value = part.partition("=")
+        name, _, value = (piece.strip() for piece in part.partition("="))
+        if name in options:
+            raise UsageError(f"the index {spec!r} has the option {name} twice", hint="leave out one of them")
         try:
-            options[name.strip()] = int(value)
+            options[name] = int(value)
         except ValueError:
             raise UsageError(
                 f"the index {spec!r} has the option {part!r}, which is no whole number",
                 hint="write it as in hnsw:M=32,ef_search=160",
             ) from None
-    make_index(kind, PROBE_DIM, **options)
+    make_index(kind, dim, **options)
     return partial(make_index, kind, **options)
 
 
@@ -52,23 +56,16 @@ def index_spec(kind: str, options: Mapping[str, int]) -> str:
     return kind + (":" + ",".join(f"{name}={value}" for name, value in options.items()) if options else "")
 
 
-def make_index(kind: str, dim: int, **options: Any) -> Index:
+def make_index(kind: str, dim: int, /, **options: Any) -> Index:
     """Make an empty index by name: auto, exact, scan or hnsw. Raises UsageError for another name or option."""
     try:
-        if kind == "exact":
-            return ExactIndex(dim, **options)
-        if kind == "scan":
-            from recall_cli.core.scan import ScanIndex
-
-            return ScanIndex(dim, **options)
-        if kind == "hnsw":
-            from recall_cli.core.hnsw import HnswIndex
-
-            return HnswIndex(dim, **options)
-        if kind == "auto":
-            from recall_cli.core.auto import AutoIndex
-
-            return AutoIndex(dim, **options)
+        make = _class(kind)
+        known = [name for name in signature(make).parameters if name != "dim"]
+        for name in options:
+            if name not in known:
+                hint = f"it takes {', '.join(known)}" if known else "it takes none"
+                raise UsageError(f"the index {kind} has no option {name!r}", hint=hint)
+        return make(dim, **options)
     except (TypeError, ValueError) as error:
         raise UsageError(f"the index {kind} cannot be made: {error}", hint="mend or leave out that option") from error
     except ImportError as error:
@@ -76,4 +73,21 @@ def make_index(kind: str, dim: int, **options: Any) -> Index:
             f"the index {kind} needs a package that cannot be imported: {error}",
             hint="install it, or choose the index called exact",
         ) from error
+
+
+def _class(kind: str) -> Callable[..., Index]:
+    if kind == "exact":
+        return ExactIndex
+    if kind == "scan":
+        from recall_cli.core.scan import ScanIndex
+
+        return ScanIndex
+    if kind == "hnsw":
+        from recall_cli.core.hnsw import HnswIndex
+
+        return HnswIndex
+    if kind == "auto":
+        from recall_cli.core.auto import AutoIndex
+
+        return AutoIndex
     raise UsageError(f"there is no index called {kind!r}", hint=f"choose one of {', '.join(KINDS)}")

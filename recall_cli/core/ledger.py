@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # What CPython allocates for one object, rounded up to its allocator's 16 bytes.
 _KEY_BYTES = 64  # bytes object of 16
 _INT_BYTES = 32
+_FIXED_BYTES = 2_400  # the book, the index around it and their locks and arrays: what many small partitions add up to
 
 
 class Ledger:
@@ -162,4 +163,4 @@ class Ledger:
         copies = sum(map(sys.getsizeof, self._copies.values()))
         # The number of a row is one object, shared by both dictionaries.
         objects = len(self._row_by_key) * (_KEY_BYTES + _INT_BYTES) + len(self._row_of) * _INT_BYTES
-        return tables + copies + objects + self.rows * self.newest.itemsize
+        return _FIXED_BYTES + tables + copies + objects + self.rows * self.newest.itemsize

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import weakref
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Protocol
@@ -76,7 +77,8 @@ class Relay:
 
     def remove(self, ids: Iterable[int]) -> None:
         """Forget ids; unknown ones are ignored."""
-        gone = np.fromiter(map(int, ids), np.int64)
+        # What no int64 holds was never added.
+        gone = np.array([id for id in map(int, ids) if -(2**63) <= id < 2**63], np.int64)
         with self._writing:
             self._engine.remove(gone.tolist())
             if self._changes is not None:
@@ -104,12 +106,17 @@ class Relay:
         builder = self._builder
         if builder is not None:
             builder.join()
+        if isinstance(self._engine, Relay):
+            self._engine.wait()
 
     def _after_write(self) -> None:
         """Look whether it is time for a successor; called without a lock after every change."""
 
     def _hand_over(self, make: Callable[[], Engine], *, background: bool) -> None:
-        """Replace the engine by what `make` returns, filled; does nothing while that is already going on."""
+        """Replace the engine by what `make` returns, filled; does nothing while that is already going on.
+
+        Never raises: the write that led here has been done.
+        """
         with self._writing:
             if self._changes is not None or self._stopped:
                 return
@@ -118,9 +125,12 @@ class Relay:
             if background:
                 # A daemon: an exit need not wait for a minute of building; `_stop_all` ends it within a chunk.
                 self._builder = Thread(target=self._build_quietly, args=(make, ids), daemon=True, name="recall-index")
-                self._builder.start()
+                try:
+                    self._builder.start()
+                except RuntimeError:  # no more threads
+                    self._builder, background = None, False
         if not background:
-            self._build(make, ids)
+            self._build_quietly(make, ids)
 
     def _build_quietly(self, make: Callable[[], Engine], ids: Ids) -> None:
         try:
@@ -129,6 +139,13 @@ class Relay:
             # The engine in service is whole; without this, every later write would try and fail again.
             self._stopped = True
             _log.exception("building a new index failed; the present one stays in service")
+
+    def _forget_builder(self) -> None:
+        """After a fork, in the child: its copy of the building thread does not run, and may have held a lock."""
+        if self._changes is not None:
+            self._writing, self._changes, self._builder = Lock(), None, None
+            if hasattr(self._engine, "_lock"):
+                self._engine._lock = Lock()
 
     def _build(self, make: Callable[[], Engine], ids: Ids) -> None:
         try:
@@ -169,3 +186,12 @@ def _stop_all() -> None:
         relay._stopped = True
     for relay in list(_relays):
         relay.wait()
+
+
+def _after_fork() -> None:
+    for relay in list(_relays):
+        relay._forget_builder()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -24,20 +25,27 @@ SCAN_FROM_DIM = 16
 # a vector that nobody normalised, and its "cosine" would be wrong.
 _UNIT_SLACK = 2e-3
 
+# float32 sums of squares differ by their order; so far inside the slack, any order will do.
+_SURE_SLACK = 1e-3
+
 
 def checked_rows(ids: Ids, vectors: Vector, dim: int) -> tuple[Ids, Vector]:
     """Return ids (n,) int64 and vectors (n, dim) float32, contiguous, or raise ValueError saying what is wrong."""
     ids = np.asarray(ids)
     if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
         raise ValueError(f"ids must be one row of integers, not {ids.dtype} of shape {ids.shape}")
+    if ids.dtype == np.uint64 and ids.size and ids.max() >= 2**63:
+        raise ValueError(f"ids must be below 2**63, which {ids.max()} is not")
     vectors = np.ascontiguousarray(vectors, np.float32)
     if vectors.shape != (len(ids), dim):
         raise ValueError(f"{len(ids)} ids need vectors of shape ({len(ids)}, {dim}), not {vectors.shape}")
     squares = np.einsum("ij,ij->i", vectors, vectors)
-    # Written so that NaN, for which every comparison is false, fails too.
-    if not (np.abs(squares - 1.0) < _UNIT_SLACK).all():
-        worst = int(np.argmin(np.abs(squares - 1.0) < _UNIT_SLACK))
-        raise ValueError(f"vector {worst} {_fault(vectors[worst])}")
+    # Written so that NaN, for which every comparison is false, is looked at too.
+    sure = np.abs(squares - 1.0) < _SURE_SLACK
+    if not sure.all():
+        for at in np.flatnonzero(~sure).tolist():
+            if not _is_unit(vectors[at]):
+                raise ValueError(f"vector {at} {_fault(vectors[at])}")
     return ids.astype(np.int64, copy=False), vectors
 
 
@@ -51,11 +59,17 @@ def checked_query(vector: Vector, dim: int, k: int) -> Vector | None:
         raise ValueError(f"a query has shape ({dim},), not {vector.shape}")
     if k < 1:
         raise ValueError(f"k must be at least 1, not {k}")
-    if -_UNIT_SLACK < vector.dot(vector) - 1.0 < _UNIT_SLACK:
+    if -_SURE_SLACK < vector.dot(vector) - 1.0 < _SURE_SLACK or _is_unit(vector):
         return vector
     if not vector.any():
         return None
     raise ValueError(f"the query {_fault(vector)}")
+
+
+def _is_unit(vector: Vector) -> bool:
+    """Return whether the length is within the slack; the same answer for a row and a query, to the last bit."""
+    squares: list[float] = np.square(vector, dtype=np.float64).tolist()
+    return abs(math.fsum(squares) - 1.0) < _UNIT_SLACK
 
 
 def _fault(vector: Vector) -> str:
@@ -80,7 +94,7 @@ def best_rows(similarities: Vector, k: int) -> Ids:
 
 def matrix_bytes(matrix: Vector, used: int) -> int:
     """Return the bytes of memory of a growing matrix: reserved rows that were never written take none, by the page."""
-    written: int = used * matrix.shape[1] * matrix.itemsize
+    written: int = used * matrix[:1].nbytes
     return min(matrix.nbytes, -(-written // mmap.PAGESIZE) * mmap.PAGESIZE)
 
 

@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from recall_cli.core import scan
+from recall_cli.core import hnsw, scan
 from recall_cli.core.auto import AutoIndex
 from recall_cli.core.hnsw import HnswIndex
-from recall_cli.core.index import ExactIndex, make_index
+from recall_cli.core.index import ExactIndex, index_maker, make_index
+from recall_cli.core.rows import checked_query, checked_rows
 from recall_cli.core.scan import ScanIndex
 from recall_cli.errors import UsageError
 
@@ -45,8 +46,9 @@ LEAN = ENGINES | {
 
 @pytest.fixture(autouse=True)
 def early_codes(monkeypatch):
-    """Let a scan code its rows from 49 on, as it does with thousands."""
+    """Let a scan code its rows from 49 on, and a graph begin at 30, as they do with thousands."""
     monkeypatch.setattr(scan, "COMPARE_ALL", 1)
+    monkeypatch.setattr(hnsw, "GRAPH_FROM", 30)
 
 
 @pytest.fixture(params=list(ENGINES))
@@ -176,6 +178,40 @@ def test_queries_are_checked(index, n):
     with pytest.raises(ValueError, match="k must"):
         index.search(query, 0)
     assert index.search(np.zeros(DIM, np.float32), 3)[0].tolist() == []
+
+
+def test_ids_that_no_store_gives_out_are_refused_and_ignored(index):
+    rows = unit(np.random.default_rng(20), 3)
+    index.add(np.array([2**63 - 1, -(2**63)]), rows[:2])
+    refuses(index, np.array([2**63 + 5], np.uint64), rows[2:], "2\\*\\*63")
+    index.add(np.array([5], np.uint64), rows[2:])
+    index.remove([2**63, 2**70, -(2**63) - 1])
+    assert found(index, rows).tolist() == [2**63 - 1, -(2**63), 5]
+
+
+@pytest.mark.parametrize("dim", [32, 256, 1_000])
+@pytest.mark.parametrize("edge", [1 - 2e-3, 1 + 2e-3])
+def test_what_may_be_asked_may_be_added(dim, edge):
+    """A cache asks before it stores: a length at the very edge must not pass one check and fail the other."""
+    random = np.random.default_rng(21)
+    rows = unit(random, 1_500, dim) * np.float32(edge**0.5) * (1 + 1e-7 * random.integers(-9, 10, (1_500, 1)))
+    rows = rows.astype(np.float32)
+    passed = 0
+    for at, row in enumerate(rows):
+        verdicts = []
+        for check in (
+            lambda row=row: checked_query(row, dim, 1),
+            lambda row=row: checked_rows(np.array([1]), row[None], dim),
+            lambda at=at: checked_rows(np.arange(3), rows[[0, at, 0]][1:2].repeat(3, 0), dim),
+        ):
+            try:
+                check()
+                verdicts.append(True)
+            except ValueError:
+                verdicts.append(False)
+        assert len(set(verdicts)) == 1
+        passed += verdicts[0]
+    assert 100 < passed < 1_400
 
 
 # -- removal and growth --------------------------------------------------------------------------------------
@@ -436,3 +472,57 @@ def test_unknown_names_and_options_are_usage_errors():
     with pytest.raises(UsageError, match="exact"):
         make_index("exact", 8, m=4)
     assert make_index("scan", 8, m=4).search(np.eye(8, dtype=np.float32)[0])[0].tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("exact:kind=1", "no option 'kind'"),
+        ("exact:dim=3", "no option 'dim'"),
+        ("exact:self=3", "no option 'self'"),
+        ("hnsw:seed=-1", "seed must be"),
+        ("hnsw:threads=-1", "threads must be"),
+        ("hnsw:M=10001", "M must be at most 10000"),
+        ("hnsw:ef_search=99999999999999999999", "ef_construction and ef_search must be at most"),
+        ("hnsw:M=32,M=16", "twice"),
+        ("hnsw:M=32, M=16", "twice"),
+        ("auto:scan_at=-1", "at least 1"),
+        ("auto:hnsw_at=0", "at least 1"),
+        ("scan:m=0", "m must be"),
+        ("scan:m=4097", "m must be"),
+    ],
+)
+def test_a_bad_spec_is_one_sentence_at_once(spec, message):
+    with pytest.raises(UsageError, match=message) as error:
+        index_maker(spec)
+    assert str(error.value).isprintable()
+
+
+def test_what_depends_on_the_dimension_is_refused_when_it_is_known():
+    with pytest.raises(UsageError, match="between 1 and the 256"):
+        index_maker("scan:m=300", 256)
+    make = index_maker("scan:m=300")
+    with pytest.raises(UsageError, match="between 1 and the 256"):
+        make(256)
+
+
+def test_any_number_of_candidates_will_do():
+    index = index_maker("scan:refine=100000000000")(32)
+    rows = unit(np.random.default_rng(22), 100)
+    index.add(np.arange(100), rows)
+    assert found(index, rows).tolist() == list(range(100))
+
+
+def test_a_small_set_has_no_graph(monkeypatch):
+    monkeypatch.setattr(hnsw, "GRAPH_FROM", 100)
+    rows = unit(np.random.default_rng(23), 100)
+    for index in (HnswIndex(DIM, background=False), HnswIndex(DIM)):
+        index.add(np.arange(99), rows[:99])
+        assert isinstance(index._engine, ExactIndex)
+        index.add(np.array([99]), rows[99:])
+        settle(index)
+        assert index._engine.nodes == 100
+        assert found(index, rows).tolist() == list(range(100))
+    opened = HnswIndex(DIM)
+    opened.add(np.arange(100), rows)
+    assert opened._engine.nodes == 100

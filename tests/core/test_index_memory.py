@@ -31,6 +31,21 @@ for at in range(0, n, step):
 print(index.memory_bytes() / (resident() - before))
 """
 
+SMALL = (
+    PROBE.split("index = ")[0]
+    + """
+n = step
+before = resident()
+parts = [make_index(kind, 256, **options) for _ in range(max(20, 2_000 // n))]
+for part in parts:
+    for at in range(n):
+        part.add(np.array([at + 10**6]), rows[at : at + 1])
+    if hasattr(part, "wait"):
+        part.wait()
+print(sum(part.memory_bytes() for part in parts) / (resident() - before))
+"""
+)
+
 
 # A graph is added at once: while it grows, hnswlib reallocates, and the C library keeps up to 32 MB of the old blocks.
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the resident size from /proc")
@@ -48,3 +63,15 @@ def test_memory_is_reported_within_15_percent(kind, options, step):
     arguments = [sys.executable, "-c", PROBE, kind, repr(options), str(step)]
     run = subprocess.run(arguments, capture_output=True, text=True, check=True)
     assert float(run.stdout) == pytest.approx(1.0, abs=0.15)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the resident size from /proc")
+@pytest.mark.parametrize(
+    ("kind", "options", "rows"),
+    [(kind, {}, rows) for kind in ("exact", "scan", "hnsw", "auto") for rows in (1, 100)]
+    + [("hnsw", {"M": 16, "ef_construction": 16}, 1_010)],
+)
+def test_memory_of_small_partitions_is_reported_within_30_percent(kind, options, rows):
+    arguments = [sys.executable, "-c", SMALL, kind, repr(options), str(rows)]
+    run = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert float(run.stdout) == pytest.approx(1.0, abs=0.3)
