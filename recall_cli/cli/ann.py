@@ -16,13 +16,16 @@ from recall_cli.cli.render import Output
 from recall_cli.types import Result
 
 GRID, DATA, GATE = "Grid", "Data and queries", "Gate and tuning"
+OWN = "the engine's own"
 Numbers = str
 """A comma-separated list of whole numbers."""
 
 
-def _list(flag: str, help: str, panel: str = GRID, *more: str) -> Any:
+def _list(flag: str, help: str, *more: str, default: str | bool = True) -> Any:
     variable = f"RECALL_{flag.strip('-').replace('-', '_').upper()}"
-    return typer.Option(flag, *more, envvar=variable, metavar="N[,N]", help=help, rich_help_panel=panel)
+    return typer.Option(
+        flag, *more, envvar=variable, metavar="N[,N]", help=help, rich_help_panel=GRID, show_default=default
+    )
 
 
 def ann_bench(
@@ -34,14 +37,18 @@ def ann_bench(
             envvar="RECALL_ENGINES", metavar="NAME[,NAME]", help="Of exact, scan, hnsw.", rich_help_panel=GRID
         ),
     ] = "exact,scan,hnsw",
-    M: Annotated[Numbers | None, _list("--M", "hnsw: links a node.")] = None,
-    ef_construction: Annotated[Numbers | None, _list("--ef-construction", "hnsw: candidates while linking.")] = None,
-    ef_search: Annotated[Numbers | None, _list("--ef-search", "hnsw: candidates while searching.")] = None,
-    codes: Annotated[
-        Numbers | None, _list("--codes", "scan: codes a vector; 0 is its default for the dimension.")
+    M: Annotated[Numbers | None, _list("--M", "hnsw: links a node.", default=OWN)] = None,
+    ef_construction: Annotated[
+        Numbers | None, _list("--ef-construction", "hnsw: candidates while linking.", default=OWN)
     ] = None,
-    refine: Annotated[Numbers | None, _list("--refine", "scan: candidates compared in full.")] = None,
-    top_k: Annotated[Numbers, _list("--top-k", "Neighbours asked for; the best of them counts.", GRID, "--k")] = "1",
+    ef_search: Annotated[
+        Numbers | None, _list("--ef-search", "hnsw: candidates while searching.", default=f"{OWN} and a faster one")
+    ] = None,
+    codes: Annotated[
+        Numbers | None, _list("--codes", "scan: codes a vector; 0 is its default for the dimension.", default=OWN)
+    ] = None,
+    refine: Annotated[Numbers | None, _list("--refine", "scan: candidates compared in full.", default=OWN)] = None,
+    top_k: Annotated[Numbers, _list("--top-k", "Neighbours asked for; the best of them counts.", "--k")] = "1",
     data: Annotated[
         list[str] | None,
         typer.Option(

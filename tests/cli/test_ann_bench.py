@@ -11,7 +11,7 @@ import pytest
 
 from recall_cli.cli.ann import view
 from recall_cli.cli.app import main
-from recall_cli.measure.ann import COLUMNS
+from recall_cli.measure.ann_resume import COLUMNS
 from recall_cli.measure.result import from_json
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"

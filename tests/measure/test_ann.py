@@ -84,12 +84,15 @@ def test_rows_have_the_columns_of_the_blueprint() -> None:
         assert (row["data"], row["dims"], row["corpus"], row["n"]) == ("random", 16, 300, 60)
         assert row["p99_us"] is None
         assert row["near_n"] >= 60  # the planted ones at least
+        assert row["cpu_us"] > 0
+        assert 16 * 4 <= row["bytes_per_vector"] < 16 * 4 + 1_000
         for rate in ("recall_at_1", "recall_at_1_near"):
             low, high = row[f"{rate}_interval"]
             assert low <= row[rate] <= high
     exact = result.rows[0]
     assert exact["recall_at_1"] == exact["recall_at_1_near"] == 1
     assert exact["speedup_vs_exact"]["ratio"] == 1
+    assert len({row["bytes_per_vector"] for row in result.rows}) == 3
 
 
 class Blind(ExactIndex):
@@ -145,6 +148,8 @@ def test_an_engine_without_an_answer_found_nothing(monkeypatch: pytest.MonkeyPat
 
     scan_is(monkeypatch, Silent)
     assert ann.run(SMALL).rows[1]["recall_at_1"] == 0
+    copies = np.repeat(random_units(1, 8, np.random.default_rng(0)), 5, axis=0)
+    assert not ann_cell._hits(Silent(8), copies, ann_data.Truth(copies, nearest(copies, copies)), 1).any()
 
 
 def test_ties_count_as_found() -> None:

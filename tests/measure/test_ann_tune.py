@@ -46,6 +46,7 @@ def test_tuning_names_the_cheapest_that_holds() -> None:
     (chosen,) = result.summary["chosen"]
     holding = [row for row in result.rows if row["holds"] and row["engine"] != "exact"]
     assert chosen["p50_us"] == min(row["p50_us"] for row in holding)
+    assert chosen["exact_p50_us"] == result.rows[0]["p50_us"]
     assert chosen["index"].startswith(("scan:", "hnsw:"))
     assert not all(row["holds"] for row in result.rows)
     assert "QUERIES_RAISED" in {warning.code for warning in result.warnings}
