@@ -212,8 +212,9 @@ def test_the_end_of_the_process_ends_building(rows):
         _relays.discard(other)
     ending = threading.Thread(target=_stop_all)
     ending.start()
-    while not relay._stopped:
-        assert ending.is_alive()
+    ending.join(0.2)
+    assert relay._stopped
+    assert ending.is_alive()  # it waits for the builder
     stopped.set()
     ending.join(10)
     for other in others:

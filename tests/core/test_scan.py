@@ -194,6 +194,7 @@ def test_where_faiss_finds_nothing_the_rows_are_compared(k):
     assert nothing > 10
 
 
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("dim", [2, 3, 4, 6, 8, 12, 15, 16])
 def test_rows_of_few_dimensions_all_find_themselves(dim):
     rows = np.unique(unit(np.random.default_rng(9), 20_000, dim), axis=0)
