@@ -141,12 +141,18 @@ def replay_exact(calls: Sequence[Call], *, latency: float = 0.0, step: float = 0
 
 
 def leaning(calls: Sequence[Call], hits: Sequence[Hit | None]) -> int:
-    """Return how many hits are served by a call of the same instant: no time says that it came first."""
+    """Return how many hits are served by a call of the same step: no time says that it was over first."""
     return sum(
-        call.start is not None and call.start in (calls[hit.served_by].start, _start(calls, hit.exact_by))
+        any(at is not None and _leans(calls[at], call) for at in (hit.served_by, hit.exact_by))
         for call, hit in zip(calls, hits, strict=True)
         if hit is not None
     )
+
+
+def _leans(source: Call, call: Call) -> bool:
+    if source.start is None or call.start is None:
+        return False
+    return source.start == call.start or (source.end is not None and source.end > call.start)
 
 
 def tied(calls: Sequence[Call], hits: Sequence[Hit | None]) -> int:
@@ -159,10 +165,6 @@ def tied(calls: Sequence[Call], hits: Sequence[Hit | None]) -> int:
             count += hit is None and key in seen
             seen.add(key)
     return count
-
-
-def _start(calls: Sequence[Call], at: int | None) -> float | None:
-    return None if at is None else calls[at].start
 
 
 def _ready(start: float, end: float | None, latency: float, step: float) -> float:
