@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from recall_cli.core.calibration import START, fit, logits, probability, similarity_of
+from recall_cli.core.calibration import START, fit, logits, similarity_of
 from recall_cli.core.certificate import CERTIFICATES, NOTHING, Certificate
 from recall_cli.core.prior import CHECKS, FAR, FEATURES, FIELDS, NEAR, Prior, closeness, row
 from recall_cli.core.ring import UNKNOWN, WIDTH, WRONG, Ring
@@ -154,7 +154,7 @@ class AdaptivePolicy:
                     self._certificate.alarm()
             elif self._learned:
                 x, rest, slope = self._score(space, evidence)
-                space.missed(self.promise, probability(rest + slope * x[0]), wrong)
+                space.missed(self.promise, rest + slope * x[0], self.theta - space.retreat, wrong)
             if self._learned:
                 self.theta = self._certificate.threshold()
             if self.labels < self._due or self._fitting:

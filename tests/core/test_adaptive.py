@@ -302,3 +302,15 @@ def test_right_audits_alone_never_raise_the_alarm(wrong: list[bool]) -> None:
     assert any(retreats) <= (sum(wrong) >= 3)
     assert space.retreat == 2 * sum(retreats)
     assert space.propensity(promise) in (0.05, 0.25)
+
+
+@given(z=st.floats(-10, 10), limit=st.floats(-10, 10), wrong=st.lists(st.booleans(), max_size=50))
+def test_misses_raise_doubt_only_near_the_cutoff_and_only_when_wrong(z: float, limit: float, wrong: list[bool]) -> None:
+    promise, space = Promise(0.01, 0.9, 0.05), Space(0)
+    for w in wrong:
+        before = space.retreat
+        space.missed(promise, z, limit, int(w))
+        assert space.doubt >= 0
+        assert w or space.retreat == before
+    if z > limit + 2 or not any(wrong):
+        assert (space.doubt, space.retreat) == (0, 0)
