@@ -3,7 +3,7 @@
 A calibrated model (`core.calibration`) turns the evidence into P(wrong); a certificate (`core.certificate`)
 says up to which P(wrong) may be served. A miss is a free label: the fresh answer is compared with the
 candidate's. Only labels of hits cost a call, so a small share of hits is audited. Nothing semantic is
-served before the labels allow it. Study and figures: research/decision-policy.md.
+served before the labels allow it.
 """
 
 from __future__ import annotations

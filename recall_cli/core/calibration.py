@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SHARED_PENALTY = 0.1
 SPACE_PENALTY = 0.3
 LEVEL_PENALTY = 1e-3
-"""Ridge of the shared weights, of a namespace's deviations, and of the shared level (research/decision-policy.md)."""
+"""Ridge of the shared weights, of a namespace's deviations, and of the shared level: from simulations, held since."""
 MAX_LOGIT = 30.0
 """Beyond it a probability is 0 or 1 to double precision's eye, and exp stays far from overflow."""
 ITERATIONS = 12

@@ -1,7 +1,7 @@
 """Do two answers say the same? same, different or unsure: every label a policy learns from comes from here.
 
 The two errors do not weigh the same. A false "different" on one answer in a hundred halves what a policy
-with a 1 % target may serve (research/decision-policy.md), a false "same" lets a wrong hit pass unseen.
+with a 1 % target may serve, a false "same" lets a wrong hit pass unseen.
 So both verdicts need proof, and everything between is unsure, which gives no label. Proof of "different"
 is a contradiction in answers that are otherwise about the same thing: other numbers in the same places,
 the opposite word, yes against no, other values in one structure. Two fluent texts that differ in their

@@ -111,7 +111,8 @@ class Tokens:
         words = text.split(" ")
         new = [word for word in dict.fromkeys(words) if word not in known]
         try:
-            fresh = self._encode_words(new)
+            # None are new when another thread has learned them since the look-up failed.
+            fresh = self._encode_words(new) if new else {}
         except MALFORMED:
             return self._learn(_well_formed(text))
         ids: list[int] = []

@@ -72,6 +72,13 @@ def test_an_unknown_way_is_refused() -> None:
         Tokens(load(), 512, "fastest")
 
 
+def test_words_that_another_thread_has_learned_meanwhile_are_not_new() -> None:
+    shared = Tokens(load(), 512, "words")
+    text = "how do I reset it"
+    ids = shared.ids(text)
+    assert shared._learn(text) == ids == PLAIN.ids(text)
+
+
 def test_threads_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "WORDS_KEPT", 30)
     shared = Tokens(load(), 512, "words")
