@@ -16,7 +16,11 @@ MAX_TARGET = 0.3
 """The alarm tests the target against three times it, which must stay below 1."""
 ALARM_FACTOR = 3.0
 WATCHFUL, WATCH_FROM = 5.0, 0.4
-"""How many times as many hits are audited once a namespace's alarm is this full."""
+"""How many times as many hits are audited once a namespace's alarm, or its doubt, is this full.
+
+Doubt costs nothing to raise and little to follow: audits settle it. Seeds 0-9, drift at 1 %: false hits of the
+second half 1.16 % -> 0.96 % for 18 more audits in 7,000 questions.
+"""
 RETREAT = 2.0
 """By how much a namespace raises its logits when an alarm goes off."""
 DOUBT_GOAL, DOUBT_REACH = 1.6, 2.0
@@ -81,7 +85,7 @@ class Space:
 
     def propensity(self, promise: Promise) -> float:
         """Return the share of hits to audit now."""
-        if self.alarm > WATCH_FROM * promise.goal:
+        if self.alarm > WATCH_FROM * promise.goal or self.doubt > WATCH_FROM * DOUBT_GOAL:
             return min(1.0, WATCHFUL * promise.verify_sample)
         return promise.verify_sample
 
