@@ -11,8 +11,14 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "data"
 
-# Deadlines are timing assertions, and shared machines break those.
-settings.register_profile("recall", max_examples=int(os.environ.get("RECALL_MAX_EXAMPLES", "50")), deadline=None)
+settings.register_profile(
+    "recall",
+    max_examples=int(os.environ.get("RECALL_MAX_EXAMPLES", "50")),
+    # Deadlines are timing assertions, and shared machines break those.
+    deadline=None,
+    # CI tells whether a change broke something: the same examples each time. Developers' runs explore.
+    derandomize=bool(os.environ.get("CI")),
+)
 settings.load_profile("recall")
 
 
