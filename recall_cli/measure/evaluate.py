@@ -11,10 +11,11 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from recall_cli.errors import GateFailed, UsageError
+from recall_cli.errors import GateFailed, RecallError, UsageError
 from recall_cli.measure.eval_policies import ADAPTIVE, POLICIES, Outcome, Settings, Source, run_seed
 from recall_cli.measure.eval_rows import by_namespace, comparisons, curve, row
 from recall_cli.measure.result import new_result
@@ -54,7 +55,7 @@ class Plan:
 def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     """Evaluate and return a row for each policy and target.
 
-    Ctrl-C ends the run early: the finished seeds are reported, with the warning INTERRUPTED.
+    Ctrl-C, or a process that dies, ends the run early: the finished seeds are reported, with a warning.
     """
     settings = plan.settings
     if ADAPTIVE in settings.policies:
@@ -67,7 +68,7 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
         {"workload": plan.source.name, "runs": plan.runs, "seed": plan.seed} | asdict(settings),
     )
     outcomes: list[Outcome] = []
-    interrupted = False
+    stopped: Warn | None = None
     try:
         for outcome in _outcomes(plan):
             outcomes.append(outcome)
@@ -76,13 +77,19 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     except KeyboardInterrupt:
         if not outcomes:
             raise
-        interrupted = True
+        stopped = Warn("INTERRUPTED", "stopped by Ctrl-C")
+    except BrokenProcessPool:
+        if not outcomes:
+            raise RecallError(
+                "a process of the evaluation was killed, most likely for want of memory",
+                hint="run with fewer processes, or on fewer questions",
+            ) from None
+        stopped = Warn("PROCESS_LOST", "a process of the evaluation was killed, most likely for want of memory")
     outcomes.sort(key=lambda outcome: outcome.seed)
     report(result, plan, outcomes)
-    if interrupted:
-        result.warnings.append(
-            Warn("INTERRUPTED", f"stopped after {len(outcomes)} of {plan.runs} runs", "the rows rest on those alone")
-        )
+    if stopped is not None:
+        what = f"{stopped.message}: the rows rest on {len(outcomes)} of {plan.runs} runs"
+        result.warnings.append(Warn(stopped.code, what, "run again for the rest, from the next --seed"))
     return result
 
 

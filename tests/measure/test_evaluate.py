@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +17,7 @@ from hypothesis import strategies as st
 
 from recall_cli.core.adaptive import AdaptivePolicy
 from recall_cli.core.policy import StaticPolicy
-from recall_cli.errors import GateFailed, UsageError
+from recall_cli.errors import GateFailed, RecallError, UsageError
 from recall_cli.measure import eval_policies, eval_static, evaluate, trace
 from recall_cli.measure.eval_policies import ADAPTIVE, BEST, ORACLE, POLICIES, STATIC, Settings, run_seed
 from recall_cli.measure.evaluate import Plan
@@ -214,6 +217,30 @@ def test_an_interrupted_run_reports_what_was_finished() -> None:
     found = evaluate.run(Plan(SMALL, runs=5, seed=1_000, processes=1), progress=stop)
     assert {row["runs"] for row in found.rows} == {2}
     assert "INTERRUPTED" in {warning.code for warning in found.warnings}
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """A source whose process is killed at some seeds."""
+
+    deadly: tuple[int, ...]
+    name: str = "deadly"
+
+    def stream(self, seed: int) -> Stream:
+        if seed in self.deadly:
+            # Late enough that the other process has finished its own.
+            time.sleep(1.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return replace(SMALL, queries=60).stream(seed)
+
+
+def test_a_process_that_is_killed_costs_no_finished_run() -> None:
+    plan = Plan(Deadly((1_001,)), runs=3, seed=1_000, settings=Settings(policies=(STATIC,)), processes=2)
+    found = evaluate.run(plan)
+    assert found.rows[0]["runs"] in (1, 2)
+    assert "PROCESS_LOST" in {warning.code for warning in found.warnings}
+    with pytest.raises(RecallError, match="killed"):
+        evaluate.run(replace(plan, source=Deadly((1_000, 1_001)), runs=2))
 
 
 def test_shuffled_labels_serve_about_nothing() -> None:
