@@ -257,8 +257,10 @@ class Cache:
                 self.store.delete([id])
                 return None
             self._shelf.use(id)
+            grew = id not in self._used
             self._used[id] = now
-            if len(self._used) % TOUCH_BATCH == 0:
+            # Only when one came in: a store that is locked would else be tried again at every hit on a noted one.
+            if grew and len(self._used) % TOUCH_BATCH == 0:
                 self.flush()
         except StoreError as error:
             _log.warning("the store was read but could not be written: %s", error)

@@ -84,6 +84,14 @@ def unreadable(path: Path, error: sqlite3.Error) -> StoreError:
     )
 
 
+def read_embedder(db: sqlite3.Connection) -> dict[str, str]:
+    """Return whose vectors the store holds: embedder, fingerprint and dim, as far as the file says.
+
+    By name, not the whole table: it also holds a policy's state, and this is read at every write.
+    """
+    return dict(db.execute("SELECT key, value FROM meta WHERE key IN ('embedder', 'fingerprint', 'dim')"))
+
+
 def write_embedder(db: sqlite3.Connection, embedder: Embedder) -> None:
     """Say whose vectors the store holds from now on."""
     facts = {"embedder": embedder.name, "fingerprint": embedder.fingerprint, "dim": str(embedder.dim)}

@@ -24,6 +24,7 @@ from recall_cli.core.dbfile import (
     check_schema,
     connect,
     not_a_store,
+    read_embedder,
     unreadable,
     write_embedder,
 )
@@ -246,12 +247,12 @@ class SqliteStore:
                 self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def _check_embedder(self, embedder: Embedder) -> None:
-        meta = dict(self._db.execute("SELECT key, value FROM meta"))
-        if meta.get("fingerprint") == embedder.fingerprint:
+        held = read_embedder(self._db)
+        if held.get("fingerprint") == embedder.fingerprint:
             return
         raise StoreMismatch(
-            f"{self.path} holds vectors of the embedder {meta.get('embedder')} ({meta.get('fingerprint', '')[:12]}), "
+            f"{self.path} holds vectors of the embedder {held.get('embedder')} ({held.get('fingerprint', '')[:12]}), "
             f"not of {embedder.name} ({embedder.fingerprint[:12]})",
-            hint=f"open it with --embedder {meta.get('embedder')}, name another file, "
+            hint=f"open it with --embedder {held.get('embedder')}, name another file, "
             f"or embed its prompts again: recall cache reembed {self.path} --embedder {embedder.name}",
         )

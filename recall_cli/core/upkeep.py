@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from recall_cli.core.dbfile import SCHEMA_VERSION, check_schema, connect, unreadable, write_embedder
+from recall_cli.core.dbfile import SCHEMA_VERSION, check_schema, connect, read_embedder, unreadable, write_embedder
 from recall_cli.errors import StoreError
 from recall_cli.types import Embedder
 
@@ -16,14 +16,14 @@ from recall_cli.types import Embedder
 def read_facts(path: Path) -> tuple[dict[str, Any], list[tuple[str, int, int]]]:
     """Return a store's totals and its (namespace, entries, bytes), largest first; no embedder is needed."""
     with _opened(path) as db:
-        meta = dict(db.execute("SELECT key, value FROM meta"))
+        held = read_embedder(db)
         entries, partitions, size = db.execute(
             "SELECT count(*), count(DISTINCT partition), coalesce(sum(size), 0) FROM entries"
         ).fetchone()
         facts = {
-            "embedder": meta.get("embedder", ""),
-            "fingerprint": meta.get("fingerprint", ""),
-            "dim": int(meta.get("dim", 0)),
+            "embedder": held.get("embedder", ""),
+            "fingerprint": held.get("fingerprint", ""),
+            "dim": int(held.get("dim", 0)),
             "schema": SCHEMA_VERSION,
             "entries": entries,
             "vectors": db.execute("SELECT count(*) FROM vectors").fetchone()[0],

@@ -512,6 +512,21 @@ def test_a_store_that_cannot_be_written_still_answers(
     cache.close()
 
 
+def test_a_locked_store_is_not_tried_again_by_every_hit(
+    tmp_path: Path, impatient: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recall_cli.core.cache.TOUCH_BATCH", 1)
+    cache = make(store=SqliteStore(tmp_path / "s.db", embedder=STATIC))
+    cache.put(text_request("one"), answer("a"))
+    cache.put(text_request("two"), answer("b"))
+    other = locked(tmp_path / "s.db")
+    for text in ("one", "one", "one", "two", "one", "two"):
+        assert cache.get(text_request(text)).completion is not None
+    other.close()
+    assert caplog.text.count("could not be written") == 2  # once an entry, whose time was noted either way
+    cache.close()
+
+
 def test_a_store_moved_to_another_embedder_takes_no_more_of_the_old_vectors(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     cache = make(store=SqliteStore(path, embedder=STATIC))
