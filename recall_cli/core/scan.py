@@ -8,23 +8,13 @@ choice of candidates is approximate. Small sets and few dimensions are compared 
 from __future__ import annotations
 
 import sys
-from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from recall_cli.core.codes import LEAST_SPREAD, Codes, default_codes
-from recall_cli.core.ledger import Ledger
-from recall_cli.core.rows import (
-    FIRST_ROWS,
-    SCAN_FROM_DIM,
-    best_rows,
-    checked_query,
-    checked_rows,
-    grown,
-    matrix_bytes,
-    no_answer,
-)
+from recall_cli.core.matrix import MatrixIndex
+from recall_cli.core.rows import SCAN_FROM_DIM, best_rows, checked_query, checked_rows, matrix_bytes, no_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,7 +50,7 @@ RENEWED = 128
 RENEWED_PER_ROW = 8
 
 
-class ScanIndex:
+class ScanIndex(MatrixIndex):
     """4-bit codes for all rows, float32 for the best of them.
 
     `m` is the number of codes a vector (None: one per two dimensions, or per dimension when there are few); fewer is
@@ -75,35 +65,25 @@ class ScanIndex:
             raise ValueError(f"m must be between 1 and the {dim} dimensions, not {m}")
         if refine < 1:
             raise ValueError(f"refine must be at least 1, not {refine}")
-        self._dim, self._m, self._refine = dim, m, refine
+        super().__init__(dim)
+        self._m, self._refine = m, refine
         self._compare_up_to = sys.maxsize if dim < SCAN_FROM_DIM else max(refine, COMPARE_ALL // dim)
-        self._lock = Lock()
-        self._book = Ledger()
-        self._matrix = np.empty((FIRST_ROWS, dim), np.float32)
         self._codes: Codes | None = None  # of all rows, once there are more than are compared
         self._next: Codes | None = None  # of the first rows, around a newer mean
         self._near = np.empty((0, dim), np.float32)
         self._sum = np.zeros(0)
         self._unseen = 0  # rows added since the mean was looked at
 
-    def __len__(self) -> int:
-        """Return the number of ids."""
-        return len(self._book)
-
     def add(self, ids: Ids, vectors: Vector) -> None:
         """Add rows (n, dim) under ids (n,). Raises ValueError and changes nothing if any cannot be added."""
         ids, vectors = checked_rows(ids, vectors, self._dim)
         with self._lock:
-            start = self._book.rows
-            fresh = self._book.admit(ids, vectors)
-            end = start + len(fresh)
-            self._matrix = grown(self._matrix, start, len(fresh))
-            added = vectors if len(fresh) == len(ids) else vectors[fresh]
-            self._matrix[start:end] = added
+            added = self._append(ids, vectors)
+            end = self._book.rows
             if self._codes is not None:
                 self._codes.append(added)
                 self._sum += added.sum(axis=0, dtype=np.float64)
-                self._renew(len(fresh))
+                self._renew(len(added))
             elif end > self._compare_up_to:
                 self._near = np.empty((self._refine, self._dim), np.float32)
                 self._sum = self._matrix[:end].sum(axis=0, dtype=np.float64)
@@ -148,23 +128,7 @@ class ScanIndex:
                         top = best_rows(similarities, k)
                         return self._book.answers(candidates[top], similarities[top], k)
                 # faiss found nothing, or less than asked for: it keeps no row whose bytes sum to 0.
-            similarities = self._matrix[:rows].dot(query)
-            if k == 1:
-                best = int(similarities.argmax())
-                return self._book.newest[best : best + 1].copy(), similarities[best : best + 1].copy()
-            top = best_rows(similarities, k)
-            return self._book.answers(top, similarities[top], k)
-
-    def ids(self) -> Ids:
-        """Return a copy of all ids, oldest entry first."""
-        with self._lock:
-            return self._book.ids()
-
-    def fetch(self, ids: Ids) -> tuple[Ids, Vector]:
-        """Return those of the ids that are here, and copies of their vectors."""
-        with self._lock:
-            found, rows = self._book.find(ids.tolist())
-            return found, self._matrix[rows]
+            return self._compare_all(query, k)
 
     def memory_bytes(self) -> int:
         """Return the bytes of memory in use."""
