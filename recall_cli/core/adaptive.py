@@ -19,8 +19,8 @@ import numpy as np
 
 from recall_cli.core.calibration import START, fit, logits, similarity_of
 from recall_cli.core.certificate import CERTIFICATES, NOTHING, Certificate
-from recall_cli.core.prior import CHECKS, FAR, FEATURES, FIELDS, NEAR, Prior, closeness, row
-from recall_cli.core.ring import UNKNOWN, WIDTH, WRONG, Ring
+from recall_cli.core.prior import CHECKS, FEATURES, FIELDS, NEAR, Prior, closeness, row, sureness
+from recall_cli.core.ring import RIGHT, UNKNOWN, WIDTH, WRONG, Ring
 from recall_cli.core.space import FORGIVE, Promise, Space
 from recall_cli.errors import UsageError
 from recall_cli.types import Evidence, Verdict
@@ -32,7 +32,7 @@ A refit takes a few milliseconds, so often is affordable; after a change, the so
 """
 MAX_FIT = 2_500
 """Labelled rows of one refit, the latest: it stays at a few milliseconds."""
-HALVINGS = 14
+BISECTIONS = 14
 """Of the interval -1..0.7 in search of a cutoff: to the fourth decimal, which is what is printed."""
 LAYOUT = 1
 """Version of the saved state's layout."""
@@ -145,7 +145,7 @@ class AdaptivePolicy:
             slot = self._ring.slot(evidence.ticket)
             if slot is None or self._ring.labels[slot] != UNKNOWN:
                 return
-            wrong = 0 if same else WRONG
+            wrong = RIGHT if same else WRONG
             self._ring.labels[slot] = wrong
             self._certificate.label(self._ring.bins[slot], wrong)
             self.labels += 1
@@ -220,7 +220,7 @@ class AdaptivePolicy:
         """
         with self._lock:
             x, spaces = self._ring.x(), self._ring.column("spaces")
-            good = (self._ring.column("served") == 1) | (self._ring.column("labels") == 0)
+            good = (self._ring.column("served") == 1) | (self._ring.column("labels") == RIGHT)
             found = {}
             for name, space in self._spaces.items():
                 own = spaces == space.index
@@ -230,8 +230,8 @@ class AdaptivePolicy:
                 near = rows[rows[:, 0] >= closeness(NEAR)][:, CHECKS]
                 checks = np.median(near, axis=0) if len(near) else np.zeros(len(middle[CHECKS]))
                 weights = np.array(self._weights[1:])
-                others = [i for i in range(1, len(FIELDS)) if i not in range(*CHECKS.indices(len(FIELDS)))]
-                rest = self._weights[0] + space.level + float(middle[others] @ weights[others])
+                others = middle[1:] @ weights[1:] - middle[CHECKS] @ weights[CHECKS]
+                rest = self._weights[0] + space.level + float(others)
                 failed, all_failed = float(checks @ weights[CHECKS]), float(weights[CHECKS].sum())
                 found[name] = _cutoff(self.theta - space.retreat, rest, weights[0] + space.slope, failed, all_failed)
             return found
@@ -326,11 +326,11 @@ class AdaptivePolicy:
 
 
 def _checks(similarity: float, failed: float, all_failed: float) -> float:
-    """Return what the checks add to the logit: of texts that are far apart all are held to fail, see `core.prior`.
+    """Return what the checks add to the logit: of texts that are far apart all are held to fail.
 
     :param failed: weight of the checks that failed, `all_failed` the weight of all.
     """
-    sure = min(1.0, max(0.0, (similarity - FAR) / (NEAR - FAR)))
+    sure = sureness(similarity)
     return (1.0 - sure) * all_failed + sure * failed
 
 
@@ -345,7 +345,7 @@ def _cutoff(limit: float, rest: float, slope: float, failed: float, all_failed: 
     low, high = -1.0, NEAR
     if rest + slope * closeness(low) + _checks(low, failed, all_failed) <= limit:
         return low
-    for _ in range(HALVINGS):
+    for _ in range(BISECTIONS):
         middle = (low + high) / 2
         if rest + slope * closeness(middle) + _checks(middle, failed, all_failed) <= limit:
             high = middle

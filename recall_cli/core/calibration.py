@@ -29,7 +29,7 @@ ITERATIONS = 12
 ENOUGH = 1e-3
 """Newton stops when no weight moved by more: a logit changes by less than a bin is wide."""
 HALVINGS = 10
-
+"""Of a Newton step that makes the loss larger, before the present weights are taken."""
 
 START = (1.0, -2.0, *[0.0] * (len(FIELDS) - 1))
 """Level and weights where learning starts without a prior: closer is better, the rest is open. No claim."""

@@ -65,9 +65,14 @@ def evidence(
     if others:
         found.margin = margin(similarity, group, others)
     if labels:
-        found.history = (wrong + 0.5) / (labels + 2)
+        found.history = history(labels, wrong)
     compare(query, candidate, found)
     return found
+
+
+def history(labels: int, wrong: int) -> float:
+    """Return the estimated share of wrong answers of an entry that was checked so often."""
+    return (wrong + 0.5) / (labels + 2)
 
 
 def margin(similarity: float, group: int, others: Iterable[tuple[float, int]]) -> float:

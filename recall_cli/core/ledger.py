@@ -58,10 +58,6 @@ class Ledger:
         """Return all ids, oldest entry first."""
         return np.fromiter(self._row_of, np.int64, len(self._row_of))
 
-    def row_of(self, id: int) -> int | None:
-        """Return the row of an id, or None for an unknown one."""
-        return self._row_of.get(id)
-
     def admit(self, ids: Ids, vectors: Vector) -> list[int]:
         """Register ids and return the positions in the batch that opened a new row, in row order.
 

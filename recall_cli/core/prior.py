@@ -81,6 +81,12 @@ def closeness(similarity: float) -> float:
     return -math.log(gap if gap > 0.02 else 0.02)
 
 
+def sureness(similarity: float) -> float:
+    """Return how far the checks count as they are, 0..1; for the rest they count as failed (see `row`)."""
+    sure = (similarity - FAR) / (NEAR - FAR)
+    return 0.0 if sure < 0.0 else 1.0 if sure > 1.0 else sure
+
+
 def row(evidence: Evidence) -> tuple[float, ...]:
     """Return the evidence as numbers in the order of FIELDS.
 
@@ -88,12 +94,10 @@ def row(evidence: Evidence) -> tuple[float, ...]:
     FAR every check counts as failed, from NEAR on it counts as it is. So no pair is held to be safer for
     having less to compare, and more similarity never raises the risk.
     """
-    similarity = evidence.similarity
-    sure = (similarity - FAR) / (NEAR - FAR)
-    sure = 0.0 if sure < 0.0 else 1.0 if sure > 1.0 else sure
+    sure = sureness(evidence.similarity)
     unsure = 1.0 - sure
     return (
-        closeness(similarity),
+        closeness(evidence.similarity),
         evidence.margin,
         evidence.overlap,
         evidence.length_ratio,

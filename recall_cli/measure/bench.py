@@ -146,7 +146,7 @@ def _prepare(
 def _case(plan: Plan, policy: StaticPolicy, embedder: Embedder, work: prompts.Workload, texts: list[str]) -> Case:
     """Fill a cache, then look every query up once: the rates, and the check before the clock."""
     store = SqliteStore(plan.store, embedder=embedder) if plan.store else None
-    cache = Cache(embedder=embedder, policy=policy, store=store, make_index=index_maker(plan.index))
+    cache = Cache(embedder=embedder, policy=policy, store=store, make_index=index_maker(plan.index, embedder.dim))
     try:
         _forget_entries(cache)
         vectors = embedder.embed_many(texts)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from recall_cli.core.compare import Comparison, Same, compare
+from recall_cli.measure.chance import pick
 from recall_cli.measure.compare_answers import ANSWERS, CAVEATS, LISTS, OBJECTS, PREAMBLES, Answer
 from recall_cli.measure.result import new_result
 from recall_cli.stats import wilson
@@ -55,35 +56,31 @@ def answer_pairs(each: int, seed: int) -> list[AnswerPair]:
 Made = tuple[str, str, bool | None] | None
 
 
-def _pick(rng: Rng, choices: Sequence[Any]) -> Any:
-    return choices[int(rng.integers(len(choices)))]
-
-
 def _fill(wording: str, slots: tuple[str, str]) -> str:
     return wording.replace("{n}", slots[0]).replace("{e}", slots[1])
 
 
 def _slots(answer: Answer, rng: Rng) -> tuple[str, str]:
     return (
-        str(_pick(rng, answer.numbers)) if answer.numbers else "",
-        str(_pick(rng, answer.names)) if answer.names else "",
+        str(pick(rng, answer.numbers)) if answer.numbers else "",
+        str(pick(rng, answer.names)) if answer.names else "",
     )
 
 
 def _say(answer: Answer, slots: tuple[str, str], rng: Rng) -> str:
-    return str(_pick(rng, PREAMBLES)) + _fill(_pick(rng, answer.wordings), slots)
+    return str(pick(rng, PREAMBLES)) + _fill(pick(rng, answer.wordings), slots)
 
 
 def _reworded(rng: Rng) -> Made:
-    answer = _pick(rng, ANSWERS)
+    answer = pick(rng, ANSWERS)
     slots = _slots(answer, rng)
     return _say(answer, slots, rng), _say(answer, slots, rng), True
 
 
 def _caveat(rng: Rng) -> Made:
-    answer = _pick(rng, ANSWERS)
+    answer = pick(rng, ANSWERS)
     said = _say(answer, _slots(answer, rng), rng)
-    return said, said + str(_pick(rng, CAVEATS)), True
+    return said, said + str(pick(rng, CAVEATS)), True
 
 
 _SPELLED = {"2": "two", "3": "three", "4": "four", "5": "five", "6": "six", "7": "seven", "9": "nine", "10": "ten"}
@@ -91,18 +88,18 @@ _SPELLED |= {"12": "twelve", "20": "twenty", "30": "thirty", "2pm": "14:00", "4p
 
 
 def _spelled(rng: Rng) -> Made:
-    answer = _pick(rng, [one for one in ANSWERS if one.numbers])
+    answer = pick(rng, [one for one in ANSWERS if one.numbers])
     number, name = _slots(answer, rng)
     if number not in _SPELLED:
         return None
-    wording = _pick(rng, answer.wordings)
+    wording = pick(rng, answer.wordings)
     return _fill(wording, (number, name)), _fill(wording, (_SPELLED[number], name)), True
 
 
 def _markup(rng: Rng) -> Made:
-    answer = _pick(rng, ANSWERS)
+    answer = pick(rng, ANSWERS)
     number, name = _slots(answer, rng)
-    wording = _pick(rng, answer.wordings)
+    wording = pick(rng, answer.wordings)
     marked = _fill(wording, (f"**{number}**" if number else "", f"`{name}`" if name else ""))
     return _fill(wording, (number, name)), f"{marked.rstrip('.')}\n", True
 
@@ -112,15 +109,15 @@ def _bullets(items: Sequence[str], mark: str) -> str:
 
 
 def _list_reordered(rng: Rng) -> Made:
-    items, steps = _pick(rng, LISTS)
+    items, steps = pick(rng, LISTS)
     other = [items[i] for i in rng.permutation(len(items))]
     if steps or other == list(items):
         return None
-    return _bullets(items, _pick(rng, "-*")), _bullets(other, _pick(rng, "-*")), True
+    return _bullets(items, pick(rng, "-*")), _bullets(other, pick(rng, "-*")), True
 
 
 def _steps_reordered(rng: Rng) -> Made:
-    items, steps = _pick(rng, LISTS)
+    items, steps = pick(rng, LISTS)
     other = [items[i] for i in rng.permutation(len(items))]
     if not steps or other == list(items):
         return None
@@ -128,61 +125,61 @@ def _steps_reordered(rng: Rng) -> Made:
 
 
 def _list_item(rng: Rng) -> Made:
-    items, _ = _pick(rng, LISTS)
-    mark = _pick(rng, "-*1")
+    items, _ = pick(rng, LISTS)
+    mark = pick(rng, "-*1")
     place = int(rng.integers(len(items)))
     other = [*items]
-    other[place] = str(_pick(rng, [item for listed, _ in LISTS for item in listed if item not in items]))
+    other[place] = str(pick(rng, [item for listed, _ in LISTS for item in listed if item not in items]))
     return _bullets(items, mark), _bullets(other, mark), False
 
 
 def _json_order(rng: Rng) -> Made:
-    value = _pick(rng, OBJECTS)
+    value = pick(rng, OBJECTS)
     keys = [list(value)[i] for i in rng.permutation(len(value))]
     other = {key: value[key] for key in keys}
-    indent = _pick(rng, (None, 2))
+    indent = pick(rng, (None, 2))
     text = json.dumps(other, indent=indent)
     return json.dumps(value), f"```json\n{text}\n```" if rng.random() < 0.5 else text, True
 
 
 def _json_value(rng: Rng) -> Made:
-    value = _pick(rng, OBJECTS)
+    value = pick(rng, OBJECTS)
     other = json.loads(json.dumps(value))
     places = [(other, key) for key in other if not isinstance(other[key], (dict, list))]
     places += [(inner, key) for inner in other.values() if isinstance(inner, dict) for key in inner]
-    holder, key = places[int(rng.integers(len(places)))]
+    holder, key = pick(rng, places)
     old = holder[key]
     if isinstance(old, bool):
         holder[key] = not old
     elif isinstance(old, (int, float)):
         holder[key] = old + int(rng.integers(1, 9))
     else:
-        holder[key] = _pick(rng, [w for w in ("Turin", "fahrenheit", "cancelled", "positive", "users") if w != old])
+        holder[key] = pick(rng, [w for w in ("Turin", "fahrenheit", "cancelled", "positive", "users") if w != old])
     return json.dumps(value), json.dumps(other), False
 
 
 def _other_number(rng: Rng) -> Made:
-    answer = _pick(rng, [one for one in ANSWERS if one.numbers])
+    answer = pick(rng, [one for one in ANSWERS if one.numbers])
     number, name = _slots(answer, rng)
-    other = str(_pick(rng, [value for value in answer.numbers if value != number]))
+    other = str(pick(rng, [value for value in answer.numbers if value != number]))
     return _say(answer, (number, name), rng), _say(answer, (other, name), rng), False
 
 
 def _other_name(rng: Rng) -> Made:
-    answer = _pick(rng, [one for one in ANSWERS if one.names])
+    answer = pick(rng, [one for one in ANSWERS if one.names])
     number, name = _slots(answer, rng)
-    other = str(_pick(rng, [value for value in answer.names if value != name]))
+    other = str(pick(rng, [value for value in answer.names if value != name]))
     return _say(answer, (number, name), rng), _say(answer, (number, other), rng), False
 
 
 def _flipped(rng: Rng) -> Made:
-    answer = _pick(rng, [one for one in ANSWERS if one.opposite])
+    answer = pick(rng, [one for one in ANSWERS if one.opposite])
     slots = _slots(answer, rng)
-    return _say(answer, slots, rng), _fill(_pick(rng, answer.opposite), slots), False
+    return _say(answer, slots, rng), _fill(pick(rng, answer.opposite), slots), False
 
 
 def _truncated(rng: Rng) -> Made:
-    answer = _pick(rng, ANSWERS)
+    answer = pick(rng, ANSWERS)
     words = _say(answer, _slots(answer, rng), rng).split()
     if len(words) < 8:
         return None

@@ -109,11 +109,8 @@ def auc_and_tpr(
         miss = np.cumsum(weights * ~positive)[ends]
         if hit[-1] == 0 or miss[-1] == 0:
             return math.nan, math.nan
-        before = np.concatenate([[0.0], miss[:-1]])
-        gained = np.diff(hit, prepend=0.0)
-        auc = float(gained @ (miss[-1] - (before + miss) / 2)) / (hit[-1] * miss[-1])
         allowed = int(np.count_nonzero(miss <= MAX_FPR * miss[-1]))
-        return auc, float(hit[allowed - 1] / hit[-1]) if allowed else 0.0
+        return area(hit, miss), float(hit[allowed - 1] / hit[-1]) if allowed else 0.0
 
     draws = [both(counts[cluster]) for counts in resampled_counts(clusters, seed, resamples)]
     auc, tpr = both(np.ones(len(scores)))
@@ -191,6 +188,15 @@ def ladder(scores: Floats) -> tuple[Ints, Ints]:
     order = np.argsort(-scores, kind="stable")
     ranked = scores[order]
     return order, np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))
+
+
+def area(hit: Floats, miss: Floats) -> float:
+    """Return the AUC: the chance that a hit scores above a miss, ties counting half.
+
+    :param hit: weight of the hits down to each step of the `ladder`, and `miss` of the rest; neither all zero.
+    """
+    before = np.concatenate([[0.0], miss[:-1]])
+    return float(np.diff(hit, prepend=0.0) @ (miss[-1] - (before + miss) / 2)) / float(hit[-1] * miss[-1])
 
 
 def resampled_counts(n: int, seed: int, times: int, stream: int = 0) -> Iterator[Floats]:

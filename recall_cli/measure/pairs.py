@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 import orjson
 
 from recall_cli.errors import InputError
-from recall_cli.measure.pairs_rows import first, read_labelled, rows_of
-from recall_cli.measure.prompts import decode, read_file
+from recall_cli.measure.pairs_rows import first, rows_of
+from recall_cli.measure.prompts import decode, read_file, read_text
 from recall_cli.types import Warn
 
 Message = Mapping[str, Any]
@@ -100,7 +100,7 @@ def load_pairs(path_or_dash: str, stdin: BinaryIO | None = None) -> PairSet:
 
     Raises InputError when it cannot be read, is no text, names no known columns or holds no pair.
     """
-    text, source = read_labelled(path_or_dash, stdin)
+    text, source = read_text(path_or_dash, stdin, "rows")
     skipped: Counter[str] = Counter()
     found = [
         pair for row in rows_of(text, source, skipped, PAIRS_HINT, _is_pairs_header) if (pair := _pair(row, skipped))
@@ -117,7 +117,7 @@ def load_classes(path_or_dash: str, stdin: BinaryIO | None = None, *, domains: P
     :param domains: JSON object from namespace to its classes; None looks for `domains.json` beside the file.
     Raises InputError when it cannot be read, is no text, names no known columns or holds no prompt.
     """
-    text, source = read_labelled(path_or_dash, stdin)
+    text, source = read_text(path_or_dash, stdin, "rows")
     skipped: Counter[str] = Counter()
     spaces = _namespaces(path_or_dash, domains)
     items: list[Item] = []

@@ -18,7 +18,7 @@ import orjson
 
 from recall_cli import stats
 from recall_cli.core.request import parse_body
-from recall_cli.measure.model_score import RESAMPLES, Sampled, ladder, resampled_counts
+from recall_cli.measure.model_score import RESAMPLES, Sampled, area, ladder, resampled_counts
 from recall_cli.measure.pairs import Conversation, Pair
 from recall_cli.types import Bypass, Embedder, Request
 
@@ -167,10 +167,8 @@ def _curve(weights: Floats, same: Bools, ends: Ints, able: Bools, shares: Sequen
     hit, trap = np.cumsum(weights * same)[ends], np.cumsum(weights * ~same)[ends]
     if len(ends) == 0 or hit[-1] == 0 or trap[-1] == 0:
         return [math.nan] * (1 + len(shares))
-    before = np.concatenate([[0.0], trap[:-1]])
-    auc = float(np.diff(hit, prepend=0.0) @ (trap[-1] - (before + trap) / 2)) / (hit[-1] * trap[-1])
     served = [hit[able & (trap <= share * trap[-1])] for share in shares]
-    return [auc, *(float(hits[-1] / hit[-1]) if len(hits) else 0.0 for hits in served)]
+    return [area(hit, trap), *(float(hits[-1] / hit[-1]) if len(hits) else 0.0 for hits in served)]
 
 
 def _cutoff(ranked: Floats, same: Bools, ends: Ints, able: Bools, share: float) -> float:

@@ -6,27 +6,16 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import orjson
 
 from recall_cli.errors import InputError
-from recall_cli.measure.prompts import decode, read_file
 
 DELIMITERS = (",", ";", "\t")
 
 IsHeader = Callable[[set[str]], bool]
 """Tells whether a first line, as names in lower case, is the header of what is looked for."""
-
-
-def read_labelled(path_or_dash: str, stdin: BinaryIO | None) -> tuple[str, str]:
-    """Return the text of a file, or of standard input for "-", and what to call it. Raises InputError."""
-    if path_or_dash == "-":
-        if stdin is None:
-            raise InputError("standard input is closed", hint="pipe the rows in, or name a file")
-        return decode(stdin.read(), "standard input"), "standard input"
-    return decode(read_file(Path(path_or_dash)), path_or_dash), path_or_dash
 
 
 def rows_of(

@@ -23,6 +23,7 @@ from recall_cli.core.embed import make_embedder
 from recall_cli.core.prior import FEATURES, FIELDS, SIGNS, Prior
 from recall_cli.measure import prior_sets
 from recall_cli.measure.model_eval import default_folder
+from recall_cli.measure.model_score import area, ladder
 from recall_cli.measure.prior_sets import Rows
 from recall_cli.measure.result import new_result
 from recall_cli.types import Progress, Result
@@ -160,13 +161,9 @@ def held_out_risk(sets: Sequence[Rows], target: Rows) -> Floats:
 
 def auc(score: Floats, same: Bools) -> float:
     """Return the chance that a right pair scores above a wrong one; ties count half."""
-    order = np.argsort(score, kind="stable")
-    ranked = score[order]
-    _, first, count = np.unique(ranked, return_index=True, return_counts=True)
-    ranks = np.empty(len(score))
-    ranks[order] = np.repeat(first + (count + 1) / 2, count)
-    n = int(same.sum())
-    return float((ranks[same].sum() - n * (n + 1) / 2) / (n * (len(same) - n)))
+    order, ends = ladder(score)
+    right = same[order]
+    return area(np.cumsum(right, dtype=np.float64)[ends], np.cumsum(~right, dtype=np.float64)[ends])
 
 
 def hit_rate(score: Floats, same: Bools, budget: float) -> float:

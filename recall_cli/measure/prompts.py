@@ -94,11 +94,7 @@ def from_prompts(path_or_dash: str, stdin: BinaryIO | None) -> Workload:
     Raises InputError when the input cannot be read, is not UTF-8 text, has a malformed line or labels
     that contradict each other, or holds no prompt at all.
     """
-    source = "standard input" if path_or_dash == "-" else path_or_dash
-    if path_or_dash == "-" and stdin is None:
-        raise InputError("standard input is closed", hint="pipe the prompts in, or name a file")
-    data = stdin.read() if path_or_dash == "-" and stdin else read_file(Path(path_or_dash))
-    text = decode(data, source)
+    text, source = read_text(path_or_dash, stdin, "prompts")
     lines, skipped = read_prompts(text, source, as_json=_is_json(text, source))
     if not lines:
         raise InputError(f"{source} holds no prompt ({skipped.total()} lines skipped).", hint=FORMAT_HINT)
@@ -108,6 +104,15 @@ def from_prompts(path_or_dash: str, stdin: BinaryIO | None) -> Workload:
 def standard_input() -> BinaryIO | None:
     """Return standard input as bytes, None when it is closed."""
     return None if sys.stdin is None else sys.stdin.buffer
+
+
+def read_text(path_or_dash: str, stdin: BinaryIO | None, what: str) -> tuple[str, str]:
+    """Return the text of a file, or of standard input for "-", and what to call it. Raises InputError."""
+    if path_or_dash != "-":
+        return decode(read_file(Path(path_or_dash)), path_or_dash), path_or_dash
+    if stdin is None:
+        raise InputError("standard input is closed", hint=f"pipe the {what} in, or name a file")
+    return decode(stdin.read(), "standard input"), "standard input"
 
 
 def read_file(path: Path) -> bytes:

@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 
 from recall_cli.errors import UsageError
+from recall_cli.measure.chance import pick
 from recall_cli.measure.pairs import Pair
 from recall_cli.measure.prompts import Kind
 from recall_cli.measure.textworld_classes import AnswerClass, Intent, load, near_keys, neighbour, random_class
@@ -85,7 +86,7 @@ def stream(
     items: list[TextItem] = []
     while len(items) < n:
         if rng.random() < one_offs:
-            asked = random_class(intents[int(rng.integers(len(intents)))], rng)
+            asked = random_class(pick(rng, intents), rng)
         else:
             asked = pool[min(int(np.searchsorted(heights, rng.random())), len(pool) - 1)]
         text = word(asked, rng, split)
@@ -149,11 +150,11 @@ def _pool(intents: Sequence[Intent], classes: int, rng: np.random.Generator) -> 
     """Return distinct classes in random order of popularity, about TWINS of them beside a neighbour."""
     pool: dict[str, AnswerClass] = {}
     for _ in range(classes * TRIES):
-        asked = random_class(intents[int(rng.integers(len(intents)))], rng)
+        asked = random_class(pick(rng, intents), rng)
         pool.setdefault(asked.label, asked)
         if rng.random() < TWINS / (2 - TWINS):
             moves = asked.intent.moves
-            twin = neighbour(asked, moves[int(rng.integers(len(moves)))][1], rng)
+            twin = neighbour(asked, pick(rng, moves)[1], rng)
             if twin is not None:
                 pool.setdefault(twin.label, twin)
         if len(pool) >= classes:
@@ -188,26 +189,22 @@ def _of_shape(
     rng: np.random.Generator,
 ) -> Pair | None:
     if shape == "high":
-        return _same_high(_any(intents, rng), split, rng)
+        return _same_high(pick(rng, intents), split, rng)
     if shape == "low":
-        return _same_low(_any(intents, rng), split, rng)
+        return _same_low(pick(rng, intents), split, rng)
     if shape == "reworded" and trap == ASPECT:
         return _aspect(intents, split, rng)
     return _trap(choices, trap, split, rng, minimal=shape == "minimal")
-
-
-def _any(intents: Sequence[Intent], rng: np.random.Generator) -> Intent:
-    return intents[int(rng.integers(len(intents)))]
 
 
 def _same_high(intent: Intent, split: Split, rng: np.random.Generator) -> Pair | None:
     """One template twice: other free words, or an edit, or both."""
     asked = random_class(intent, rng)
     templates = intent.templates(split)
-    wording = draw_wording(intent, templates[int(rng.integers(len(templates)))], rng)
+    wording = draw_wording(intent, pick(rng, templates), rng)
     a = noise(wording.of(asked), rng)
     edits = ("words", "words", *EDITS, *(("order", "order") if len(wording.template.sentences) > 1 else ()))
-    edit = edits[int(rng.integers(len(edits)))]
+    edit = pick(rng, edits)
     if edit in EDITS:
         b = EDITS[edit](wording.of(asked), rng)
     elif edit == "order":
@@ -231,7 +228,7 @@ def _trap(
     """Two classes one step apart, in one wording (minimal) or in two templates."""
     if not choices:
         return None
-    intent, dimension = choices[int(rng.integers(len(choices)))]
+    intent, dimension = pick(rng, choices)
     asked = random_class(intent, rng)
     other = neighbour(asked, dimension, rng)
     if other is None:
@@ -245,12 +242,12 @@ def _trap(
 
 def _aspect(intents: Sequence[Intent], split: Split, rng: np.random.Generator) -> Pair | None:
     """Two intents about one thing."""
-    one, two = _any(intents, rng), _any(intents, rng)
+    one, two = pick(rng, intents), pick(rng, intents)
     shared = [(x, y) for x, v in one.slots.items() for y, w in two.slots.items() if v is w]
     if one.domain != two.domain or one.name == two.name or not shared:
         return None
     a = random_class(one, rng)
-    x, y = shared[int(rng.integers(len(shared)))]
+    x, y = pick(rng, shared)
     for _ in range(TRIES):
         b = random_class(two, rng)
         if b.picks[y] == a.picks[x]:

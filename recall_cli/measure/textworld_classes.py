@@ -6,19 +6,17 @@ Two classes one step apart (another number, a "not" more, from and to exchanged)
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from recall_cli.errors import InputError
-from recall_cli.measure.prompts import decode, read_file
+from recall_cli.measure.chance import pick
 from recall_cli.measure.textworld_grammar import Template, flip_sizes, parse
-from recall_cli.measure.workload import workloads_dir
+from recall_cli.measure.workload import toml
 
 DEFINITION = "text-world.toml"
 SWAP = "role"
@@ -126,7 +124,7 @@ def neighbour(here: AnswerClass, dimension: str, rng: np.random.Generator) -> An
     known = intent.slots.get(dimension)
     n = len(known.spellings) if known else intent.flips[dimension][1]
     others = [p for p in ({**picks, dimension: i} for i in range(n) if i != picks[dimension]) if possible(intent, p)]
-    return make_class(intent, others[int(rng.integers(len(others)))]) if others else None
+    return make_class(intent, pick(rng, others)) if others else None
 
 
 def near_keys(here: AnswerClass) -> Iterator[str]:
@@ -145,24 +143,15 @@ def near_keys(here: AnswerClass) -> Iterator[str]:
 def load() -> tuple[Intent, ...]:
     """Return all intents of the definition files. Raises InputError when one is missing or wrong."""
     found: list[Intent] = []
-    shared = definition(DEFINITION)
+    shared = toml(DEFINITION)
     for name in shared["domains"]:
-        data = definition(f"text-world-{name}.toml")
+        data = toml(f"text-world-{name}.toml")
         sets = {k: _values(v) for k, v in {**shared["slots"], **data.get("slots", {})}.items()}
         try:
             found += [_intent(name, entry, sets) for entry in data["intent"]]
         except (KeyError, ValueError, TypeError) as error:
             raise InputError(f"text-world-{name}.toml is wrong: {error!r}", hint="install recall-cli again") from error
     return tuple(found)
-
-
-def definition(name: str) -> dict[str, Any]:
-    """Return a definition file of the text world. Raises InputError."""
-    path: Path = workloads_dir() / name
-    try:
-        return tomllib.loads(decode(read_file(path), str(path)))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path} is not valid TOML: {error}.", hint="Install recall-cli again.") from None
 
 
 def _values(entry: Mapping[str, Any]) -> Values:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from recall_cli.measure.chance import pick
 from recall_cli.measure.textworld_grammar import OWN, Segment
 
 BEFORE = (
@@ -41,11 +42,11 @@ def polite(segments: list[Segment], rng: np.random.Generator) -> list[Segment]:
         first, deciding = out[0]
         # A name keeps its capital: only text that is ours may lose it.
         out[0] = (first if deciding or OWN.match(first) else first[:1].lower() + first[1:], deciding)
-        out.insert(0, (_pick(BEFORE, rng), False))
+        out.insert(0, (pick(rng, BEFORE), False))
     if where != 0:
         if not out[-1][0].endswith((".", "?", "!")):
             out.append((".", False))
-        out.append((_pick(AFTER, rng), False))
+        out.append((pick(rng, AFTER), False))
     return out
 
 
@@ -62,7 +63,7 @@ def contract(segments: list[Segment], rng: np.random.Generator) -> list[Segment]
                     places.append((number, found.span(), _cased(new, found.group())))
     if not places:
         return segments
-    number, (start, end), new = places[int(rng.integers(len(places)))]
+    number, (start, end), new = pick(rng, places)
     out = list(segments)
     out[number] = (out[number][0][:start] + new + out[number][0][end:], False)
     return out
@@ -79,7 +80,7 @@ def typo(segments: list[Segment], rng: np.random.Generator) -> list[Segment]:
     ]
     if not words:
         return segments
-    number, start, word = words[int(rng.integers(len(words)))]
+    number, start, word = pick(rng, words)
     at, kind = int(rng.integers(1, len(word) - 2)), int(rng.integers(3))
     middle = (word[at + 1] + word[at], word[at + 1], word[at] * 2 + word[at + 1])[kind]
     out = list(segments)
@@ -121,7 +122,3 @@ def text_of(segments: Sequence[Segment]) -> str:
 
 def _cased(new: str, old: str) -> str:
     return new[:1].upper() + new[1:] if old[:1].isupper() and not old.startswith("I") else new
-
-
-def _pick(values: Sequence[str], rng: np.random.Generator) -> str:
-    return values[int(rng.integers(len(values)))]

@@ -13,11 +13,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from recall_cli.measure.chance import pick
 from recall_cli.measure.pairs import Conversation, Pair
-from recall_cli.measure.textworld_classes import AnswerClass, Intent, definition, neighbour, random_class
+from recall_cli.measure.textworld_classes import AnswerClass, Intent, neighbour, random_class
 from recall_cli.measure.textworld_edits import noise, text_of
 from recall_cli.measure.textworld_grammar import Template, parse, render
 from recall_cli.measure.textworld_wording import word
+from recall_cli.measure.workload import toml
 
 DEFINITION = "text-world-talk.toml"
 CATEGORIES = ("context-swap", "same-context", "detail-swap", "context-reworded", "detail-swap", "extra-chatter")
@@ -36,7 +38,7 @@ class Talks:
 @lru_cache(maxsize=1)
 def load_talks() -> Talks:
     """Return the follow-up questions and the chatter. Raises InputError."""
-    data = definition(DEFINITION)
+    data = toml(DEFINITION)
     follow = {
         name: {split.replace("_", "-"): tuple(map(parse, texts)) for split, texts in entry.items()}
         for name, entry in data["follow"].items()
@@ -60,20 +62,20 @@ def talk_pairs(intents: Sequence[Intent], split: str, rng: np.random.Generator) 
 
 def _pair(category: str, able: Sequence[Intent], split: str, rng: np.random.Generator) -> Pair | None:
     talks = load_talks()
-    intent = able[int(rng.integers(len(able)))]
+    intent = pick(rng, able)
     assert intent.talk is not None
     asked = random_class(intent, rng)
-    follow = intent.talk.ask[int(rng.integers(len(intent.talk.ask)))]
+    follow = pick(rng, intent.talk.ask)
     ways = talks.follow[follow][split]
-    opening, last = word(asked, rng, split), _last(ways[int(rng.integers(len(ways)))], rng)
-    chatter = talks.chatter[int(rng.integers(len(talks.chatter)))] if rng.random() < 0.5 else None
+    opening, last = word(asked, rng, split), _last(pick(rng, ways), rng)
+    chatter = pick(rng, talks.chatter) if rng.random() < 0.5 else None
     other, opening_b, last_b, chatter_b = asked, opening, last, chatter
     if category == "same-context":
-        last_b = _last(ways[int(rng.integers(len(ways)))], rng)
+        last_b = _last(pick(rng, ways), rng)
     elif category == "context-reworded":
         opening_b = word(asked, rng, split)
     elif category == "extra-chatter":
-        chatter_b = talks.chatter[int(rng.integers(len(talks.chatter)))]
+        chatter_b = pick(rng, talks.chatter)
     else:
         found = _elsewhere(category, asked, able, follow, rng)
         if found is None:
@@ -93,10 +95,10 @@ def _elsewhere(
     assert asked.intent.talk is not None
     if category == "detail-swap":
         by = asked.intent.talk.by
-        return neighbour(asked, by[int(rng.integers(len(by)))], rng) if by else None
+        return neighbour(asked, pick(rng, by), rng) if by else None
     others = [i for i in able if i.name != asked.intent.name and i.talk and follow in i.talk.ask]
     near = [i for i in others if i.domain == asked.intent.domain] or others
-    return random_class(near[int(rng.integers(len(near)))], rng) if near else None
+    return random_class(pick(rng, near), rng) if near else None
 
 
 def _last(template: Template, rng: np.random.Generator) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from recall_cli.measure.chance import pick
 from recall_cli.measure.textworld_classes import AnswerClass, Intent
 from recall_cli.measure.textworld_edits import noise, text_of
 from recall_cli.measure.textworld_grammar import Segment, Template, render
@@ -42,5 +43,5 @@ def draw_wording(intent: Intent, template: Template, rng: np.random.Generator) -
 def word(asked: AnswerClass, rng: np.random.Generator, split: str | None = None) -> str:
     """Return the class in one of its wordings, edited as traffic edits."""
     templates = asked.intent.templates(split)
-    template = templates[int(rng.integers(len(templates)))]
+    template = pick(rng, templates)
     return text_of(noise(draw_wording(asked.intent, template, rng).of(asked), rng))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from recall_cli.core.evidence import history
 from recall_cli.core.policy import cosine
 from recall_cli.types import Evidence, Policy, Vector
 
@@ -236,7 +237,7 @@ def replay(trace: Trace, policy: Policy, luck: NDArray[np.float64]) -> Tally:
         j, similarity, margin = found
         evidence = copy(trace.pair(i, j) if policy.candidates > 1 else NO_EVIDENCE)
         evidence.similarity, evidence.margin = cosine(similarity), margin
-        evidence.history = (cache.wrong[j] + 0.5) / (cache.labels[j] + 2)
+        evidence.history = history(cache.labels[j], cache.wrong[j])
         name = stream.namespaces[namespace]
         verdict = policy.decide(name, evidence)
         right = answer[i] == answer[j]

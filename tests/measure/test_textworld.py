@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recall_cli.errors import InputError, UsageError
-from recall_cli.measure import textworld, textworld_classes
+from recall_cli.measure import textworld, workload
 from recall_cli.measure.prompts import Kind
 from recall_cli.measure.textworld import LOW_OVERLAP, domains, overlap, pairs, stream
 from recall_cli.measure.textworld_classes import load, near_keys, neighbour, possible, random_class
@@ -317,7 +317,7 @@ def test_no_text_of_a_stream_has_two_classes(seed, split):
 
 
 def test_a_damaged_definition_is_an_input_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(textworld_classes, "workloads_dir", lambda: tmp_path)
+    monkeypatch.setattr(workload, "workloads_dir", lambda: tmp_path)
     (tmp_path / "text-world.toml").write_text('domains = ["x"]\n[slots]\n')
     load.cache_clear()
     try:
