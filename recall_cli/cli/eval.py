@@ -25,14 +25,23 @@ def evaluate(
         ),
     ] = None,
     classes: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             envvar="RECALL_CLASSES",
             metavar="FILE",
-            help="Texts with answer classes (text, class[, namespace]).",
+            help="Texts with answer classes (text, class[, namespace]). Repeatable: one stream of all.",
             rich_help_panel=STREAM,
         ),
     ] = None,
+    limit: Annotated[
+        str,
+        typer.Option(
+            envvar="RECALL_LIMIT",
+            metavar="N[,NAMESPACE=N]",
+            help="Texts drawn from each namespace of the classes for a run.",
+            rich_help_panel=STREAM,
+        ),
+    ] = "",
     pairs: Annotated[
         str | None,
         typer.Option(
@@ -47,6 +56,15 @@ def evaluate(
     order: Annotated[
         str, typer.Option(envvar="RECALL_ORDER", metavar="time|shuffled", rich_help_panel=STREAM, help="Order.")
     ] = "time",
+    shuffle_labels: Annotated[
+        bool,
+        typer.Option(
+            "--shuffle-labels",
+            envvar="RECALL_SHUFFLE_LABELS",
+            help="Deal the answers out at random: a sound policy then serves about nothing.",
+            rich_help_panel=STREAM,
+        ),
+    ] = False,
     runs: Annotated[int, typer.Option(envvar="RECALL_RUNS", help="Seeds to run.", rich_help_panel=STREAM)] = 50,
     seed: Annotated[
         int, typer.Option(envvar="RECALL_SEED", min=0, max=2**31, help="The first seed.", rich_help_panel=STREAM)
@@ -82,7 +100,7 @@ def evaluate(
 
     Example: recall eval --workload mixed --target 0.01,0.05 --runs 50
     """
-    with Output(format, json, out, inputs=[classes or "", pairs or ""]) as output:
+    with Output(format, json, out, inputs=[*(classes or []), pairs or ""]) as output:
         if pairs:
             from recall_cli.measure import pairs_report
 
@@ -93,7 +111,8 @@ def evaluate(
 
         plans = eval_gate.plans(
             workloads or [],
-            classes,
+            classes or [],
+            options.limits(limit),
             embedder=embedder,
             runs=runs,
             seed=seed,
@@ -103,6 +122,7 @@ def evaluate(
                 verify_sample=verify_sample,
                 certificate=certificate,
                 order=order,
+                shuffle_labels=shuffle_labels,
             ),
         )
         result = eval_gate.run_all(plans, progress=output.progress)

@@ -43,6 +43,17 @@ def rates(text: str) -> tuple[float, ...]:
     return values
 
 
+def limits(text: str) -> dict[str, int]:
+    """Return the counts of `N[,NAME=N]`; the one without a name stands under ""."""
+    found: dict[str, int] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, count = part.rpartition("=")
+        if not count.strip().isdecimal():
+            raise UsageError(f"{part!r} is no count", hint="write it as in 500,billing=100")
+        found[name.strip()] = int(count)
+    return found
+
+
 def pair(text: str) -> tuple[float, float]:
     """Return the two numbers of `LOW,HIGH`."""
     try:

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from recall_cli.core.embed import make_embedder
-from recall_cli.measure import evaluate, worlds
-from recall_cli.measure.eval_policies import Settings, Source
-from recall_cli.measure.eval_texts import Classes, TextWorld
-from recall_cli.measure.pairs import load_classes
-from recall_cli.measure.prompts import standard_input
+from recall_cli.errors import UsageError
+from recall_cli.measure import evaluate
+from recall_cli.measure.eval_policies import Settings
+from recall_cli.measure.eval_sources import DEFAULT_WORKLOAD, classes, presets
 from recall_cli.measure.result import new_result
 from recall_cli.types import Progress, Result
 
-DEFAULT_WORKLOAD = "mixed"
-TEXT_WORLD = "text-world"
-
 
 def plans(
-    names: Sequence[str], classes: str | None, *, embedder: str, runs: int, seed: int, settings: Settings
+    names: Sequence[str],
+    files: Sequence[str],
+    limits: Mapping[str, int],
+    *,
+    embedder: str,
+    runs: int,
+    seed: int,
+    settings: Settings,
 ) -> list[evaluate.Plan]:
-    """Return a plan for each workload: presets by name ("all" is every one), text-world, the user's classes file."""
-    sources: list[Source] = []
-    for name in names or ([] if classes else [DEFAULT_WORKLOAD]):
-        if name == TEXT_WORLD:
-            sources.append(TextWorld(embedder=embedder))
-        else:
-            sources += list(worlds.presets().values()) if name == "all" else [worlds.preset(name)]
-    if classes:
-        items = load_classes(classes, standard_input()).items
-        sources.append(Classes.of(classes, items, make_embedder(embedder)))
-    return [evaluate.Plan(source, runs=runs, seed=seed, settings=settings) for source in sources]
+    """Return a plan for each named workload and one for all classes files; the default preset when nothing is named."""
+    if limits and not files:
+        raise UsageError("--limit is of a classes file", hint="name one with --classes")
+    sources = presets(names or ([] if files else [DEFAULT_WORKLOAD]), embedder=embedder)
+    planned = [evaluate.Plan(source, runs=runs, seed=seed, settings=settings) for source in sources]
+    if files:
+        source, said = classes(files, limits, embedder=embedder)
+        planned.append(evaluate.Plan(source, runs=runs, seed=seed, settings=settings, said=tuple(said)))
+    return planned
 
 
 def run_all(evaluations: Sequence[evaluate.Plan], *, progress: Progress | None = None) -> Result:

@@ -11,7 +11,7 @@ import numpy as np
 
 from recall_cli.core.adaptive import AdaptivePolicy
 from recall_cli.core.policy import DEFAULT_TAU
-from recall_cli.core.prior import Prior
+from recall_cli.core.prior import shipped
 from recall_cli.measure import eval_static
 from recall_cli.measure.trace import Stream, Tally, Trace, replay
 from recall_cli.types import Evidence, Verdict
@@ -54,7 +54,8 @@ class Settings:
     """"time", or "shuffled": the same questions in a random order, without drift or bursts."""
     shuffle_labels: bool = False
     """Answers dealt out at random: a sound policy then serves about nothing."""
-    prior: Prior | None = None
+    prior: bool = True
+    """Whether a policy that sees texts starts from the shipped weights; vectors alone have no evidence to weigh."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +140,14 @@ def _tally(
         return eval_static.oracle(table, target)
     if policy == NAIVE:
         return replay(trace, NaivePolicy(target, settings.verify_sample, seed), luck)
-    return replay(trace, adaptive(target, seed, settings), luck)
+    return replay(trace, adaptive(target, seed, settings, texts=trace.stream.pair is not None), luck)
 
 
-def adaptive(target: float, seed: int, settings: Settings) -> AdaptivePolicy:
-    """Return the policy under test."""
+def adaptive(target: float, seed: int, settings: Settings, *, texts: bool = False) -> AdaptivePolicy:
+    """Return the policy under test.
+
+    :param texts: whether it will see evidence of texts, not of vectors alone.
+    """
     return AdaptivePolicy(
         target_false_hit=target,
         confidence=settings.confidence,
@@ -151,6 +155,6 @@ def adaptive(target: float, seed: int, settings: Settings) -> AdaptivePolicy:
         window=settings.window,
         warmup=settings.warmup,
         certificate=settings.certificate,
-        prior=settings.prior,
+        prior=shipped() if settings.prior and texts else None,
         seed=seed,
     )

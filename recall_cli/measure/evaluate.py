@@ -38,6 +38,8 @@ class Plan:
     settings: Settings = field(default_factory=Settings)
     processes: int | None = None
     """None: one a processor. 1 runs here, without other processes."""
+    said: tuple[Warn, ...] = ()
+    """What reading the source had to say."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be evaluated before anything runs."""
@@ -113,7 +115,7 @@ def report(result: Result, plan: Plan, outcomes: Sequence[Outcome]) -> None:
         ],
         "curve": curve(outcomes, result.rows),
     }
-    result.warnings += _warnings(plan, result.rows)
+    result.warnings += [*plan.said, *_warnings(plan, result.rows)]
 
 
 def check(

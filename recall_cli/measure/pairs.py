@@ -44,6 +44,8 @@ OUTSIDE = "oos"
 """CLINC150's mark of "none of the classes": such texts share no answer, so each is a class of its own."""
 OTHER = "other"
 """Namespace of a class that the domains file does not list."""
+NO_NAMESPACE = "default"
+"""Namespace of all prompts where the file names none."""
 
 PAIRS_HINT = "Give columns a, b, same (or question1, question2, is_duplicate), as CSV with a header or JSON Lines."
 CLASSES_HINT = "Give columns text, class[, namespace], as CSV with a header or JSON Lines."
@@ -228,7 +230,7 @@ def _item(row: Mapping[str, Any], spaces: Mapping[str, str], number: int, skippe
         skipped["without a class"] += 1
         return None
     label = str(name).strip()
-    namespace = first(row, NAMESPACE) or (spaces.get(label, OTHER) if spaces else "default")
+    namespace = first(row, NAMESPACE) or (spaces.get(label, OTHER) if spaces else NO_NAMESPACE)
     return Item(text, f"{OUTSIDE}/{number}" if label == OUTSIDE else label, str(namespace))
 
 

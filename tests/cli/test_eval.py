@@ -43,6 +43,33 @@ def test_your_own_classes(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert next(row for row in document["rows"] if row["policy"] == "static@0.8")["hits"] > 0
 
 
+def test_several_classes_files_make_one_stream(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name in ("kitchen", "garage"):
+        rows = [f"how do I {verb} the {thing} of the {name},{thing}" for verb in ("clean", "mend", "find", "sell")
+                for thing in ("door", "lamp", "key")]  # fmt: skip
+        (tmp_path / f"{name}.csv").write_text("\n".join(["text,class", *rows, ",nothing", *rows[:1]]))
+    files = [f for name in ("kitchen", "garage") for f in ("--classes", str(tmp_path / f"{name}.csv"))]
+    assert main(["eval", *files, "--limit", "5,garage=2", "--runs", "1", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {entry["namespace"] for w in document["summary"]["workloads"].values() for entry in w["namespaces"]} == {
+        "kitchen",
+        "garage",
+    }
+    row = document["rows"][0]
+    assert row["queries"] + row["exact_hits"] == 7
+    left_out = [w["message"] for w in document["warnings"] if w["code"] == "ROWS_LEFT_OUT"]
+    assert len(left_out) == 2
+    assert "kitchen.csv" in left_out[0]
+    assert main(["eval", *files, "--limit", "attic=2", "--runs", "1"]) == 2
+    assert "garage, kitchen" in capsys.readouterr().err
+
+
+def test_shuffled_labels_serve_about_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "--workload", "tight", "--runs", "1", "--json", "--shuffle-labels"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert next(row for row in document["rows"] if row["policy"] == "adaptive")["hit_rate"] < 0.001
+
+
 def test_the_gate(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*QUICK, "--min-hit-rate", "0.999"]) == 3
     printed = capsys.readouterr()
@@ -74,6 +101,8 @@ def test_pairs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (["--runs", "0"], 2),
         (["--order", "random"], 2),
         (["--certificate", "none"], 2),
+        (["--limit", "5"], 2),
+        (["--limit", "x=y", "--classes", __file__], 2),
         (["--classes", "nowhere.csv"], 4),
         (["--pairs", "nowhere.csv"], 4),
         (["--pairs", __file__], 4),
