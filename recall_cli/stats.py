@@ -46,6 +46,15 @@ def quantile_interval(samples: Sequence[float] | Floats, q: float, z: float = Z_
     return float(ordered[low]), float(ordered[high])
 
 
+def middle(draws: Floats | Sequence[float], level: float = 0.95, axis: int | None = None) -> Floats:
+    """Return the two ends between which the middle `level` of the draws lies: what a bootstrap's interval is.
+
+    :param axis: along which the draws lie; None: all values are draws. The ends are the result's first axis.
+    """
+    ends: Floats = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=axis)
+    return ends
+
+
 def wilson(successes: int, n: int, z: float = Z_95) -> tuple[float, float]:
     """Return the Wilson score interval of a rate (Wilson 1927); (0, 1) when n is 0."""
     if n == 0:
@@ -69,14 +78,26 @@ def ratio_interval(
 
     Pairs are rounds in which both arms ran, so drift of the machine cancels.
     """
-    a = np.asarray(numerators, dtype=np.float64)
-    b = np.asarray(denominators, dtype=np.float64)
+    a, b, picks = _pairs(numerators, denominators, seed)
+    low, high = middle(np.median(a[picks], axis=1) / np.median(b[picks], axis=1), level)
+    return float(np.median(a) / np.median(b)), float(low), float(high)
+
+
+def difference_interval(
+    values: Sequence[float], others: Sequence[float], *, seed: int = 0, level: float = 0.95
+) -> tuple[float, float, float]:
+    """Return (difference, low, high) of the medians of two paired lists, by the same bootstrap as a ratio."""
+    a, b, picks = _pairs(values, others, seed)
+    low, high = middle(np.median(a[picks], axis=1) - np.median(b[picks], axis=1), level)
+    return float(np.median(a) - np.median(b)), float(low), float(high)
+
+
+def _pairs(first: Sequence[float], second: Sequence[float], seed: int) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """Return both lists as arrays, and the resampled positions, shape (resamples, pairs). Raises ValueError."""
+    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if len(a) != len(b) or len(a) == 0:
         raise ValueError(f"{len(a)} against {len(b)} values")
-    picks = np.random.default_rng(seed).integers(0, len(a), size=(BOOTSTRAP_RESAMPLES, len(a)))
-    ratios = np.median(a[picks], axis=1) / np.median(b[picks], axis=1)
-    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
-    return float(np.median(a) / np.median(b)), float(low), float(high)
+    return a, b, np.random.default_rng(seed).integers(0, len(a), size=(BOOTSTRAP_RESAMPLES, len(a)))
 
 
 def block_bootstrap(
@@ -90,7 +111,7 @@ def block_bootstrap(
     if len(values) == 0:
         return 0.0, 0.0
     picks = np.random.default_rng(seed).integers(0, len(values), size=(resamples, len(values)))
-    low, high = np.quantile(values[picks].sum(axis=1), [(1 - level) / 2, (1 + level) / 2])
+    low, high = middle(values[picks].sum(axis=1), level)
     return float(low), float(high)
 
 

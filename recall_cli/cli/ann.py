@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from recall_cli.cli import options
-from recall_cli.cli.blocks import Block, Line, count, number, rate, table
+from recall_cli.cli.blocks import NONE, Block, Line, bare, count, number, table
 from recall_cli.cli.options import FormatName, integers
 from recall_cli.cli.render import Output
 from recall_cli.types import Result
@@ -157,8 +157,8 @@ def _finds(data: str, dims: int, rows: Sequence[dict[str, Any]], tau: float) -> 
                 _name(row) + ("" if row.get("holds", True) else " ✗"),
                 number(row["p50_us"]),
                 f"{row['speedup_vs_exact']['ratio']:.2f}x",
-                _bare(row["recall_at_1"], row["recall_at_1_interval"]),
-                _bare(row["recall_at_1_near"], row["recall_at_1_near_interval"]),
+                _hundredths(row["recall_at_1"], row["recall_at_1_interval"]),
+                _hundredths(row["recall_at_1_near"], row["recall_at_1_near_interval"]),
             )
             for row in rows
         ],
@@ -237,5 +237,7 @@ def _usual(engine: str) -> dict[str, int]:
     return {}
 
 
-def _bare(value: float | None, interval: Sequence[float] | None) -> str:
-    return rate(value, interval, 2 if value is not None and value > 0.9 else 1).replace(" %", "")
+def _hundredths(value: float | None, interval: Sequence[float] | None) -> str:
+    if value is None or interval is None:
+        return NONE
+    return bare(100 * value, [100 * end for end in interval], 2 if value > 0.9 else 1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from recall_cli.cli import options
-from recall_cli.cli.blocks import NONE, Bars, Block, Line, count, number, rate, table
+from recall_cli.cli.blocks import NONE, Bars, Block, Line, bare, count, number, percent, rate, table
 from recall_cli.cli.options import FormatName
 from recall_cli.cli.render import Output
 from recall_cli.types import Result
@@ -18,12 +18,34 @@ TRAPS = (
     "holds: compare embedders and cutoffs by these rates, and measure your own traffic for a forecast."
 )
 
+LESSON = (
+    "The policy was taught by generated questions, not by these prompts. Its index is asked for 8 neighbours where a "
+    "static cutoff needs one: that, too, is its price. A promise is on traffic like what was learned from."
+)
+
 
 def bench(
     embedders: options.Embedders = None,
     entries: options.Entries = "1000",
     index: options.Index = "auto",
     tau: options.Tau = 0.8,
+    policy: Annotated[
+        str,
+        typer.Option(
+            envvar="RECALL_POLICY",
+            metavar="static|adaptive",
+            help="adaptive: one that has learned from generated questions, timed beside the static cutoff.",
+        ),
+    ] = "static",
+    target: Annotated[
+        float,
+        typer.Option(
+            "--target-false-hit",
+            envvar="RECALL_TARGET_FALSE_HIT",
+            metavar="RATE",
+            help="adaptive: share of its hits that may be wrong.",
+        ),
+    ] = 0.01,
     lookups: Annotated[int, typer.Option(envvar="RECALL_LOOKUPS", help="Timed calls of each arm.")] = 2_000,
     prompts: Annotated[
         str | None,
@@ -60,6 +82,8 @@ def bench(
             entries=options.integers(entries),
             index=index,
             tau=tau,
+            policy=policy,
+            target=target,
             lookups=lookups,
             prompts=prompts,
             reference=reference,
@@ -72,19 +96,27 @@ def bench(
 def view(result: Result) -> Sequence[Block]:
     """Return what people see of a bench: answers, times, shares, ratios."""
     rows = [row for row in result.rows if "lookup_us" in row]
-    blocks: list[Block] = [_answers(rows, result.params["tau"]), _kinds(result)]
+    blocks: list[Block] = [_answers(rows, _policy(result.params)), _kinds(result)]
     if any("lookalike" in case for case in result.summary["by_kind"].values()):
         blocks.append(Line(TRAPS))
     blocks += [_times(result.rows), Line(_legend(rows)), _shares(rows)]
+    if any("over_static" in row for row in rows):
+        blocks += [_decisions(rows, result.params["tau"]), Line(LESSON)]
     ratios = result.summary.get("ratios")
     if ratios:
         blocks.append(_ratios(ratios))
     return blocks
 
 
-def _answers(rows: Sequence[dict[str, Any]], tau: float) -> Block:
+def _policy(params: Mapping[str, Any]) -> str:
+    if params.get("policy", "static") == "static":
+        return f"at tau {params['tau']:g}"
+    return f"with adaptive at a target of {percent(params['target'])}"
+
+
+def _answers(rows: Sequence[dict[str, Any]], how: str) -> Block:
     return table(
-        f"What it answers at tau {tau:g}: rates of all queries, 95 % intervals",
+        f"What it answers {how}: rates of all queries, 95 % intervals",
         ("embedder", "entries", "hit rate", "rightly served", "exact", "semantic", "wrong", "wrong, of semantic"),
         [
             (
@@ -163,6 +195,33 @@ def _shares(rows: Sequence[dict[str, Any]]) -> Block:
         (f"{row['embedder']}@{row['entries']}", tuple(float(row["share_us"][part]) for part in parts)) for row in rows
     )
     return Bars("Where a semantic lookup's p50 goes", parts, bars, "us")
+
+
+PARTS = {"decide": "evidence and decision", "nearest": "index", "search": "both, in the cache", "lookup": "lookup"}
+
+
+def _decisions(rows: Sequence[dict[str, Any]], tau: float) -> Block:
+    def us(value: Mapping[str, Any]) -> str:
+        return f"{number(value['p50'])} / {number(value['p99'])}"
+
+    return table(
+        f"What the adaptive policy costs over a static cutoff ({tau:g}), same rounds: microseconds, p50 / p99",
+        ("embedder@entries", "part", "adaptive", "static", "difference", "ratio"),
+        [
+            (
+                f"{row['embedder']}@{row['entries']}",
+                name,
+                us(row[f"{part}_us"]),
+                us(row[f"static_{part}_us"]),
+                bare(over["difference_us"], over["difference_us_interval"], 1),
+                bare(over["ratio"], over["interval"], 2),
+            )
+            for row in rows
+            for part, name in PARTS.items()
+            for over in (row["over_static"][part],)
+        ],
+        left=2,
+    )
 
 
 def _ratios(ratios: dict[str, dict[str, Any]]) -> Block:

@@ -71,13 +71,11 @@ def rate(value: float | None, interval: Sequence[float] | None, digits: int = 1)
     return f"{100 * value:.{digits}f} % [{100 * interval[0]:.{digits}f}, {100 * interval[1]:.{digits}f}]"
 
 
-def dollars(value: float | None, digits: int = 2) -> str:
-    """Return dollars, or a dash for none; small sums keep enough digits to be seen."""
-    if value is None:
+def bare(value: float | None, interval: Sequence[float] | None, digits: int) -> str:
+    """Return a number with its interval and no unit, which stands in the column's head: `12.3 [10.1, 14.8]`."""
+    if value is None or interval is None:
         return NONE
-    if value != 0 and abs(value) < 10**-digits:
-        return f"${value:.2g}"
-    return f"${value:,.{digits}f}"
+    return f"{value:.{digits}f} [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
 
 
 def flatten(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from recall_cli.cli import options
-from recall_cli.cli.blocks import NONE, Block, Line, count, number, percent, rate, table
+from recall_cli.cli.blocks import NONE, Block, Line, bare, count, number, percent, rate, table
 from recall_cli.cli.options import FormatName
 from recall_cli.cli.render import Output
 from recall_cli.types import Result
@@ -196,7 +196,7 @@ def pairs_view(result: Result) -> Sequence[Block]:
     scorings = [
         (
             name.replace("_", "-"),
-            _bare(summary["auc"][name], summary["auc_interval"][name], 3),
+            bare(summary["auc"][name], summary["auc_interval"][name], 3),
             *(
                 rate(
                     summary["hit_rate_at_false_hit"][name][share],
@@ -238,9 +238,3 @@ PAIRS_READING = (
     "cross-fitted: weights fitted to the other pairs of this file. Cutoffs come from the same pairs, so a rate is a "
     "point of the curve, not a promise. {other:,} pairs stand in different contexts and are served by none."
 )
-
-
-def _bare(value: float | None, interval: Sequence[float] | None, digits: int) -> str:
-    if value is None or interval is None:
-        return NONE
-    return f"{value:.{digits}f} [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"

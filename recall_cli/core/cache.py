@@ -40,6 +40,9 @@ from recall_cli.types import (
 TOUCH_BATCH = 1_000
 """Hits whose time of use is held back before it is persisted: one transaction instead of a thousand."""
 
+NO_IDS, NONE_NEAR = np.empty(0, np.int64), np.empty(0, np.float32)
+"""What a search finds where there is nothing."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -122,13 +125,11 @@ class Cache:
         with self._lock:
             while True:
                 index = self._indexes.get(request.partition)
-                if index is None:
-                    return Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
-                ids, similarities = index.search(vector, self._candidates)
+                ids, similarities = (NO_IDS, NONE_NEAR) if index is None else index.search(vector, self._candidates)
                 if not len(ids):
                     return Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
                 id = int(ids[0])
-                evidence = self._evidence(request.text, ids, similarities)
+                evidence = self.weigh(request.text, ids, similarities)
                 similarity = evidence.similarity
                 verdict = self.policy.decide(request.namespace, evidence)
                 veto = vetoes(evidence, self.vetoes) if verdict.serve and self.vetoes else None
@@ -141,6 +142,15 @@ class Cache:
                     decision = Decision(Outcome.SEMANTIC, similarity, verdict.cutoff, id)
                     return Lookup(decision, completion, vector, evidence, verdict.audit)
                 # The nearest one had expired and is gone now: the next nearest may still serve.
+
+    def weigh(self, text: str, ids: Ids, similarities: Vector) -> Evidence:
+        """Return what speaks for and against the first of the nearest entries, as far as the policy looks at it.
+
+        :param ids: what the partition's index found, best first: one or more.
+        """
+        if not self._reads:
+            return Evidence(cosine(float(similarities[0])))
+        return self._witness.evidence(text, ids.tolist(), [cosine(s) for s in similarities.tolist()])
 
     def put(
         self,
@@ -265,11 +275,6 @@ class Cache:
         except StoreError as error:
             _log.warning("the store was read but could not be written: %s", error)
         return completion
-
-    def _evidence(self, text: str, ids: Ids, similarities: Vector) -> Evidence:
-        if not self._reads:
-            return Evidence(cosine(float(similarities[0])))
-        return self._witness.evidence(text, ids.tolist(), [cosine(s) for s in similarities.tolist()])
 
     def _drop(self, ids: list[int]) -> int:
         """Delete entries from the store, then from memory: a store that fails leaves both as they were."""

@@ -11,12 +11,13 @@ from recall_cli.core.auto import AutoIndex
 from recall_cli.core.cache import Cache
 from recall_cli.core.embed import make_embedder, reference_model
 from recall_cli.core.index import index_maker
-from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
+from recall_cli.core.policy import DEFAULT_TAU
 from recall_cli.core.request import text_request
 from recall_cli.core.sqlite import SqliteStore
 from recall_cli.core.table import TableEmbedder
 from recall_cli.errors import GateFailed, UsageError
 from recall_cli.measure import check, prompts, workload
+from recall_cli.measure.bench_policy import ADAPTIVE, STATIC, Teacher, decision_arms, lesson_warnings, over_static
 from recall_cli.measure.bench_rows import REFERENCE, Case, ratios, reference_row, row
 from recall_cli.measure.bench_warnings import warnings
 from recall_cli.measure.result import new_result
@@ -41,6 +42,10 @@ class Plan:
     entries: tuple[int, ...] = (1_000,)
     index: str = "auto"
     tau: float = DEFAULT_TAU
+    policy: str = STATIC
+    """"adaptive" measures a policy that has learned, beside the static one at tau."""
+    target: float = 0.01
+    """What adaptive promises: the share of its semantic hits that may be wrong."""
     lookups: int = 2_000
     warmup: int = 200
     prompts: str | None = None
@@ -50,6 +55,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Refuse combinations that cannot be measured."""
+        if self.policy not in (STATIC, ADAPTIVE):
+            raise UsageError(f"there is no policy named {self.policy!r} to bench", hint="choose static or adaptive")
         if self.lookups < 1 or self.warmup < 0:
             raise UsageError(
                 "--lookups must be at least 1 and --warmup at least 0", hint="the defaults are 2000 and 200"
@@ -70,7 +77,7 @@ def run(plan: Plan, *, progress: Progress | None = None, stdin: BinaryIO | None 
 
     :raises GateFailed: when an arm answers wrongly; nothing is timed then.
     """
-    policy = StaticPolicy(plan.tau)
+    teacher = Teacher(plan.policy, plan.tau, plan.target, plan.seed)
     work = prompts.from_prompts(plan.prompts, stdin or prompts.standard_input()) if plan.prompts else workload.bundled()
     result = new_result(
         "bench", {**asdict(plan), "embedders": list(plan.names()), "workload": work.source, "threads": 1}
@@ -78,14 +85,14 @@ def run(plan: Plan, *, progress: Progress | None = None, stdin: BinaryIO | None 
     cases: list[Case] = []
     try:
         with one_thread():
-            solo, fresh = _prepare(plan, policy, work, cases, progress)
+            solo, fresh = _prepare(plan, teacher, work, cases, progress)
             reference = _reference_arms(work, fresh) if plan.reference else {}
             timed, floor = _time(plan, cases, solo, reference, progress)
     finally:
         for case in cases:
             _put_away(case.cache, plan)
 
-    result.rows = [row(case, solo[case.embedder.name]) for case in cases]
+    result.rows = [row(case, solo[case.embedder.name]) | over_static(case, plan.seed) for case in cases]
     if reference:
         result.rows.append(reference_row(reference))
         result.summary["ratios"] = ratios(cases, solo, reference, plan.seed)
@@ -99,7 +106,9 @@ def run(plan: Plan, *, progress: Progress | None = None, stdin: BinaryIO | None 
             for arm in group.values()
         },
     }
-    result.warnings += _raised(plan, work) + warnings(result.rows, work, timed, floor)
+    if teacher.lessons:
+        result.summary["lessons"] = teacher.lessons
+    result.warnings += _raised(plan, work) + lesson_warnings(teacher) + warnings(result.rows, work, timed, floor)
     return result
 
 
@@ -121,7 +130,7 @@ def _time(
 
 
 def _prepare(
-    plan: Plan, policy: StaticPolicy, work: prompts.Workload, cases: list[Case], progress: Progress | None
+    plan: Plan, teacher: Teacher, work: prompts.Workload, cases: list[Case], progress: Progress | None
 ) -> tuple[dict[str, dict[str, Arm]], list[str]]:
     """Fill `cases` with caches and their arms; return each embedder's own arms, and texts nobody has seen."""
     sizes = sorted({max(size, work.preloaded) for size in plan.entries})
@@ -137,17 +146,20 @@ def _prepare(
             if progress is not None:
                 progress(len(cases), len(plan.names()) * len(sizes), f"filling {size:,} entries for {name}")
             texts = [*work.seeds[: work.preloaded], *filler[: size - work.preloaded]]
-            case = _case(plan, policy, embedder, work, texts)
-            case.arms = _lookup_arms(case, work, fresh[fresh_each * position : fresh_each * (position + 1)])
+            case = _case(plan, teacher, embedder, work, texts)
+            case.arms = _lookup_arms(case, plan, work, fresh[fresh_each * position : fresh_each * (position + 1)])
             cases.append(case)
     return solo, fresh[:fresh_each]
 
 
-def _case(plan: Plan, policy: StaticPolicy, embedder: Embedder, work: prompts.Workload, texts: list[str]) -> Case:
+def _case(plan: Plan, teacher: Teacher, embedder: Embedder, work: prompts.Workload, texts: list[str]) -> Case:
     """Fill a cache, then look every query up once: the rates, and the check before the clock."""
     store = SqliteStore(plan.store, embedder=embedder) if plan.store else None
+    policy = teacher.policy()
     cache = Cache(embedder=embedder, policy=policy, store=store, make_index=index_maker(plan.index, embedder.dim))
     try:
+        # After the cache is made: a user's store brings what its own policy has learned.
+        teacher.teach(policy, embedder)
         _forget_entries(cache)
         vectors = embedder.embed_many(texts)
         ids = []
@@ -197,7 +209,7 @@ def _embed_arms(embedder: Embedder, work: prompts.Workload, fresh: list[str]) ->
     return arms
 
 
-def _lookup_arms(case: Case, work: prompts.Workload, fresh: list[str]) -> dict[str, Arm]:
+def _lookup_arms(case: Case, plan: Plan, work: prompts.Workload, fresh: list[str]) -> dict[str, Arm]:
     cache = case.cache
     texts = list(dict.fromkeys([*work.seeds, *(query.text for query in work.queries)]))
     stored = [text for text in texts if cache.exact(text_request(text, NAMESPACE)) is not None]
@@ -214,6 +226,11 @@ def _lookup_arms(case: Case, work: prompts.Workload, fresh: list[str]) -> dict[s
         "lookup": Arm("lookup", lookup, asked),
         "lookup_first_seen": Arm("lookup_first_seen", lookup, fresh),
         **({"exact": Arm("exact", lookup, stored)} if stored else {}),
+        **(
+            decision_arms(case.cache, plan.tau, index_maker(plan.index, case.embedder.dim), requests, vectors)
+            if plan.policy == ADAPTIVE
+            else {}
+        ),
     }
 
 

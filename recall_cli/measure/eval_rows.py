@@ -71,7 +71,7 @@ def rate_interval(part: Any, whole: Any) -> list[float]:
         picks = np.random.default_rng(0).integers(0, len(part), size=(stats.BOOTSTRAP_RESAMPLES, len(part)))
         wholes = whole[picks].sum(axis=1)
         rates = part[picks].sum(axis=1)[wholes > 0] / wholes[wholes > 0]
-        ends = np.quantile(rates, [0.025, 0.975])
+        ends = stats.middle(rates)
         low, high = min(low, float(ends[0])), max(high, float(ends[1]))
     return [low, high]
 
@@ -104,9 +104,9 @@ def comparisons(target: float, outcomes: Sequence[Outcome], rows: Sequence[dict[
                 "compared": True,
                 "reason": "",
                 "hit_rate_difference": float((ours - theirs).mean()),
-                "hit_rate_difference_interval": np.quantile(a - b, [0.025, 0.975]).tolist(),
+                "hit_rate_difference_interval": stats.middle(a - b).tolist(),
                 "hit_rate_ratio": float(ours.mean() / theirs.mean()) if theirs.mean() else None,
-                "hit_rate_ratio_interval": np.quantile(ratios, [0.025, 0.975]).tolist() if len(ratios) else None,
+                "hit_rate_ratio_interval": stats.middle(ratios).tolist() if len(ratios) else None,
             }
         )
     return found

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from recall_cli import stats
 from recall_cli.errors import InputError
 from recall_cli.types import Vector
 
@@ -45,7 +46,7 @@ class Sampled:
         known = self.resamples[~np.isnan(self.resamples)]
         if math.isnan(self.value) or len(known) == 0:
             return [math.nan, math.nan]
-        low, high = np.quantile(known, [0.025, 0.975])
+        low, high = stats.middle(known)
         return [float(low), float(high)]
 
     def minus(self, other: Sampled) -> Sampled:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from recall_cli import stats
 from recall_cli.core import prior as prior_module
 from recall_cli.core.embed import make_embedder
 from recall_cli.core.prior import FEATURES, FIELDS, SIGNS, Prior
@@ -195,8 +196,8 @@ def compare(
     rows = []
     for name, score in scores.items():
         drawn = np.array(draws[name])
-        low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
-        below, above = np.quantile(drawn - first, [0.025, 0.975], axis=0)
+        low, high = stats.middle(drawn, axis=0)
+        below, above = stats.middle(drawn - first, axis=0)
         found: dict[str, Any] = {"score": name}
         for i, (key, value) in enumerate(zip(keys, measures(score, same), strict=True)):
             found[key] = value

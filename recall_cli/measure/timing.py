@@ -134,6 +134,15 @@ def ratio(numerator: Arm, denominator: Arm, seed: int = 0) -> dict[str, Any]:
     return {"ratio": round(value, 4), "interval": [round(low, 4), round(high, 4)], "rounds": len(numerator.rounds)}
 
 
+def difference(one: Arm, other: Arm, seed: int = 0) -> dict[str, Any]:
+    """Return by how many microseconds one arm's median is above the other's, with its interval over the rounds."""
+    value, low, high = stats.difference_interval(one.rounds, other.rounds, seed=seed)
+    return {
+        "difference_us": _round(value / 1_000),
+        "difference_us_interval": [_round(low / 1_000), _round(high / 1_000)],
+    }
+
+
 def _round(microseconds: float) -> float:
     # The clock ticks in nanoseconds: more digits would be invented.
     return round(float(microseconds), 3)

@@ -83,10 +83,8 @@ def test_markdown_escapes_what_would_break_a_table() -> None:
         (blocks.percent(0.1234), "12.3 %"),
         (blocks.rate(0.5, (0.4, 0.6)), "50.0 % [40.0, 60.0]"),
         (blocks.rate(None, None), "–"),
-        (blocks.dollars(None), "–"),
-        (blocks.dollars(1234.5), "$1,234.50"),
-        (blocks.dollars(0.0000123), "$1.2e-05"),
-        (blocks.dollars(0), "$0.00"),
+        (blocks.bare(12.34, (12.0, 12.8), 1), "12.3 [12.0, 12.8]"),
+        (blocks.bare(12.34, None, 1), "–"),
     ],
 )
 def test_cells(made: str, text: str) -> None:
