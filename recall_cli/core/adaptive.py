@@ -13,13 +13,14 @@ import random
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from math import log
 from typing import Any
 
 import numpy as np
 
 from recall_cli.core.calibration import START, fit, logits, similarity_of
 from recall_cli.core.certificate import CERTIFICATES, NOTHING, Certificate
-from recall_cli.core.prior import CHECKS, FEATURES, FIELDS, NEAR, Prior, closeness, row, sureness
+from recall_cli.core.prior import CHECKS, FAR, FEATURES, FIELDS, NEAR, REACH, Prior, closeness, row, sureness
 from recall_cli.core.ring import RIGHT, UNKNOWN, WIDTH, WRONG, Ring
 from recall_cli.core.space import FORGIVE, Promise, Space
 from recall_cli.errors import UsageError
@@ -347,7 +348,11 @@ def _cutoff(limit: float, rest: float, slope: float, failed: float, all_failed: 
         return low
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        if rest + slope * closeness(middle) + _checks(middle, failed, all_failed) <= limit:
+        # closeness and _checks, spelt out: as calls they would take as long as the rest of a decision.
+        sure = (middle - FAR) / (NEAR - FAR)
+        if sure < 0.0:
+            sure = 0.0
+        if rest - slope * log(REACH - middle) + ((1.0 - sure) * all_failed + sure * failed) <= limit:
             high = middle
         else:
             low = middle

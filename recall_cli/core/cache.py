@@ -40,6 +40,9 @@ from recall_cli.types import (
 TOUCH_BATCH = 1_000
 """Hits whose time of use is held back before it is persisted: one transaction instead of a thousand."""
 
+SURELY_BELOW_ONE = 0.99
+"""Up to here no similarity is a rounded 1: when the best is one of these, none needs a look."""
+
 NO_IDS, NONE_NEAR = np.empty(0, np.int64), np.empty(0, np.float32)
 """What a search finds where there is nothing."""
 
@@ -150,7 +153,10 @@ class Cache:
         """
         if not self._reads:
             return Evidence(cosine(float(similarities[0])))
-        return self._witness.evidence(text, ids.tolist(), [cosine(s) for s in similarities.tolist()])
+        near = similarities.tolist()
+        if near[0] > SURELY_BELOW_ONE:
+            near = [cosine(similarity) for similarity in near]
+        return self._witness.evidence(text, ids.tolist(), near)
 
     def put(
         self,

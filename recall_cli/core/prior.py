@@ -94,10 +94,25 @@ def row(evidence: Evidence) -> tuple[float, ...]:
     FAR every check counts as failed, from NEAR on it counts as it is. So no pair is held to be safer for
     having less to compare, and more similarity never raises the risk.
     """
-    sure = sureness(evidence.similarity)
+    similarity = evidence.similarity
+    if similarity >= NEAR:
+        # As below, without the arithmetic: this stands in every decision, and most candidates are near.
+        return (
+            closeness(similarity),
+            evidence.margin,
+            evidence.overlap,
+            evidence.length_ratio,
+            evidence.numbers,
+            evidence.negation,
+            evidence.roles,
+            evidence.detail,
+            evidence.names,
+            evidence.history,
+        )
+    sure = sureness(similarity)
     unsure = 1.0 - sure
     return (
-        closeness(evidence.similarity),
+        closeness(similarity),
         evidence.margin,
         evidence.overlap,
         evidence.length_ratio,

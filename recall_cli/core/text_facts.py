@@ -1,7 +1,8 @@
 """What is known of one text before it is compared with another: computed once, when it is stored.
 
-`facts` costs a dictionary look-up a word; the rest (numbers, roles, names) is done only for texts that
-have something of the kind.
+`facts` costs a dictionary look-up a word; the rest (numbers, names) is done only for texts that have
+something of the kind, and roles only once a comparison asks for them. It stands in every lookup of an adaptive
+policy: what a word can say for itself is remembered with the word (`core.words`).
 """
 
 from __future__ import annotations
@@ -9,23 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recall_cli.core.numbers import quantities
-from recall_cli.core.opposites import BARE, NEGATORS, OPPOSITES
+from recall_cli.core.opposites import NEGATORS
 from recall_cli.core.synonyms import FILLERS, listed
 from recall_cli.core.words import (
     CAPITAL,
     DIRECTIONS,
     FUTURE,
+    GOING,
     KEY,
     NEGATION,
     NUMBER,
     PAST,
     POLE,
-    RARE,
     ROLE,
     WEIGHTS,
     Word,
     memory,
-    ranks,
     read,
 )
 
@@ -89,10 +89,20 @@ class Facts:
     """PAST or FUTURE where an auxiliary says so, else 0."""
     poles: tuple[str, ...] = ()
     """The words with a known opposite, or with a prefix that turns them round."""
-    roles: dict[str, str] | None = None
-    """Content word to the direction ("from", "to", "than", ...) it stands behind, "" before the first."""
     order: tuple[str, ...] = ()
     """All canonical tokens as they follow one another."""
+    directed: bool = False
+    """Whether there is a word of direction, and with it roles."""
+    _roles: dict[str, str] | None = None
+
+    def roles(self) -> dict[str, str]:
+        """Return content word to the direction ("from", "to", "than", ...) it stands behind, "" before the first.
+
+        Empty where all stand in one role. Only worked out for texts that are compared with another directed one.
+        """
+        if self._roles is None:
+            self._roles = _roles(self.order) if self.directed else {}
+        return self._roles
 
 
 def facts(text: str) -> Facts:
@@ -104,56 +114,70 @@ def facts(text: str) -> Facts:
     except KeyError:
         found = [read(piece) for piece in pieces]
     tokens: list[str] = []
-    kinds = 0
+    marked: list[Word] = []
     mass = 0.0
-    for word_tokens, word_kinds, word_mass in found:
-        tokens += word_tokens
-        kinds |= word_kinds
-        mass += word_mass
+    for word in found:
+        tokens += word[0]
+        mass += word[2]
+        if word[1]:
+            marked.append(word)
     words = frozenset(tokens)
     if len(words) != len(tokens):
         mass = sum([WEIGHTS[token] for token in words])
-    made = Facts(words, mass, len(pieces), order=tuple(tokens))
-    if kinds & ~CAPITAL or "going" in pieces or (kinds and any(word[1] & CAPITAL for word in found[1:])):
-        _details(made, text, pieces, found, tokens, kinds)
+    made = Facts(words, mass, len(pieces))
+    made.order = tuple(tokens)
+    if marked:
+        _details(made, text, pieces, found, marked)
     return made
 
 
-def _details(made: Facts, text: str, pieces: list[str], found: list[Word], tokens: list[str], kinds: int) -> None:
-    if kinds & (KEY | CAPITAL):
-        keys = {token for token in made.words if WEIGHTS[token] >= RARE} if kinds & KEY else set()
-        if kinds & CAPITAL:
-            keys |= _named(pieces, found)
-        made.keys = frozenset(keys)
+def _details(made: Facts, text: str, pieces: list[str], found: list[Word], marked: list[Word]) -> None:
+    """Fill in what the words of any kind, the marked ones, tell."""
+    kinds = capitals = 0
+    keys: list[str] = []
+    poles: list[str] = []
+    for _, kind, _, rare, turning in marked:
+        kinds |= kind
+        if kind & CAPITAL:
+            capitals += 1
+        if rare:
+            keys += rare
+        if turning:
+            poles += turning
+    if poles:
+        made.poles = tuple(poles)
+    if capitals:
+        # Most texts have one capital, that of their first word, and it names nothing.
+        usual = capitals == 1 and found[0][1] & CAPITAL
+        if not usual or (kinds != CAPITAL and pieces[0][1:2].isupper()):
+            made.keys = _named(pieces, found)
+    if kinds & KEY:
+        made.keys = made.keys.union(keys)
+    if kinds & ROLE:
+        made.directed = True
     if kinds & NUMBER:
         made.numbers, made.soft, made.units, made.spans = quantities(text)
     if kinds & NEGATION:
-        made.negators = sum([token in NEGATORS for token in tokens])
-    if kinds & (PAST | FUTURE) or "going" in pieces:
-        going = "going to" in text
-        made.tense = FUTURE if going or kinds & FUTURE else PAST
-    if kinds & POLE:
-        vocabulary = ranks()
-        made.poles = tuple([t for t in made.words if t in OPPOSITES or BARE[t] in vocabulary])
-    if kinds & ROLE:
-        made.roles = _roles(tokens)
+        made.negators = sum([token in NEGATORS for token in made.order])
+    if kinds & (PAST | FUTURE | GOING):
+        made.tense = FUTURE if "going to" in text or kinds & FUTURE else PAST
 
 
-def _named(pieces: list[str], found: list[Word]) -> set[str]:
+def _named(pieces: list[str], found: list[Word]) -> frozenset[str]:
     """Return the words whose capital is not explained by the start of a sentence."""
     names: set[str] = set()
     # A text that shouts, or a Title Case Heading, names nothing by its capitals.
     if sum([word[1] & CAPITAL for word in found]) > CAPITAL * (len(found) // 2 + 1):
-        return names
+        return EMPTY
     starts = True
     for piece, word in zip(pieces, found, strict=True):
         if word[1] & CAPITAL and (not starts or piece[1:2].isupper()):
             names.update(word[0])
         starts = piece[-1] in ".?!:"
-    return names - FILLERS
+    return frozenset(names - FILLERS)
 
 
-def _roles(tokens: list[str]) -> dict[str, str] | None:
+def _roles(tokens: tuple[str, ...]) -> dict[str, str]:
     roles: dict[str, str] = {}
     role = ""
     for token in tokens:
@@ -161,7 +185,7 @@ def _roles(tokens: list[str]) -> dict[str, str] | None:
             role = "than" if token in ("versus", "vs", "against") else token
         elif WEIGHTS[token] > CONTENT and token not in roles:
             roles[token] = role
-    return roles if len(roles) > 1 and len(set(roles.values())) > 1 else None
+    return roles if len(roles) > 1 and len(set(roles.values())) > 1 else {}
 
 
 def is_anaphoric(text: str) -> bool:

@@ -43,15 +43,19 @@ class Witness:
         """Return the evidence of the first id, the nearest; the others narrow its margin."""
         nearest = ids[0]
         record = self._records.get(nearest)
-        others = [(s, self.group(id)) for id, s in zip(ids[1:], similarities[1:], strict=True)]
+        # Lazy: as a rule the second nearest already has another answer, and the rest need not be looked up.
+        others = zip(similarities[1:], map(self.group, ids[1:]), strict=True)
+        query, candidate = facts(text), self._read(nearest)
+        if record is None:
+            return evidence(query, candidate, similarities[0], others, group=nearest)
         return evidence(
-            facts(text),
-            self._read(nearest),
+            query,
+            candidate,
             similarities[0],
             others,
-            group=nearest if record is None else record.group,
-            labels=0 if record is None else record.labels,
-            wrong=0 if record is None else record.wrong,
+            group=record.group,
+            labels=record.labels,
+            wrong=record.wrong,
         )
 
     def group(self, id: int) -> int:

@@ -26,7 +26,7 @@ HALF = 900.0
 FILLER_WEIGHT = 0.03
 """What a word of courtesy or grammar weighs: something, so that texts of nothing else can still differ."""
 
-NUMBER, CAPITAL, NEGATION, POLE, ROLE, KEY, PAST, FUTURE = 1, 2, 4, 8, 16, 32, 64, 128
+NUMBER, CAPITAL, NEGATION, POLE, ROLE, KEY, PAST, FUTURE, GOING = 1, 2, 4, 8, 16, 32, 64, 128, 256
 """Kinds, as bits: a text without the bit skips that part of the work."""
 
 RARE = 0.9
@@ -129,6 +129,10 @@ class Word(NamedTuple):
     kinds: int
     mass: float
     """Sum of the tokens' weights."""
+    keys: tuple[str, ...]
+    """The tokens that are named or rare."""
+    poles: tuple[str, ...]
+    """The tokens with a known opposite, or with a prefix that turns them round."""
 
 
 class _Weights(dict[str, float]):
@@ -197,7 +201,7 @@ def _read(written: str) -> Word:
         kinds |= CAPITAL
     if letters.removesuffix("'s") in ("US", "U.S"):
         # The one country that lower case turns into a pronoun.
-        return Word(("usa",), CAPITAL, WEIGHTS["usa"])
+        return _word(["usa"], CAPITAL)
     for part in _PARTS.findall(plain(written)):
         kinds |= _part(part, tokens)
     if any(c in "%$£€¥" for c in written):
@@ -205,13 +209,21 @@ def _read(written: str) -> Word:
     for token in tokens:
         if token in NEGATORS:
             kinds |= NEGATION
-        if token in OPPOSITES or BARE[token] in ranks():
-            kinds |= POLE
         if token in DIRECTIONS:
             kinds |= ROLE
-        if WEIGHTS[token] >= RARE:
-            kinds |= KEY
-    return Word(tuple(tokens), kinds, sum([WEIGHTS[token] for token in tokens]))
+    word = _word(tokens, kinds | (GOING if written == "going" else 0))
+    return word._replace(kinds=word.kinds | (KEY if word.keys else 0) | (POLE if word.poles else 0))
+
+
+def _word(tokens: list[str], kinds: int) -> Word:
+    vocabulary = ranks()
+    return Word(
+        tuple(tokens),
+        kinds,
+        sum([WEIGHTS[token] for token in tokens]),
+        tuple([token for token in tokens if WEIGHTS[token] >= RARE]),
+        tuple([token for token in tokens if token in OPPOSITES or BARE[token] in vocabulary]),
+    )
 
 
 def _part(part: str, tokens: list[str]) -> int:
