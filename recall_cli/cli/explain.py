@@ -22,6 +22,7 @@ def explain(
         str, typer.Option(metavar="STORE|LOG|FILE", help="A store, a request log or a file of prompts; - is stdin.")
     ],
     tau: options.Tau = 0.8,
+    tau_for: options.TauFor = None,
     veto: Annotated[
         str, typer.Option(envvar="RECALL_VETO", metavar="CHECK[,CHECK]", help="Checks that forbid a hit alone.")
     ] = "",
@@ -40,7 +41,16 @@ def explain(
         from recall_cli.measure import explain as measure
 
         checks = tuple(filter(None, veto.split(",")))
-        plan = measure.Plan(prompt, against, embedder=embedder, tau=tau, veto=checks, k=k, show_text=not no_text)
+        plan = measure.Plan(
+            prompt,
+            against,
+            embedder=embedder,
+            tau=tau,
+            taus=options.cutoffs(tau_for),
+            veto=checks,
+            k=k,
+            show_text=not no_text,
+        )
         output.emit(measure.run(plan), view)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -54,6 +55,22 @@ def limits(text: str) -> dict[str, int]:
     return found
 
 
+def cutoffs(given: Sequence[str] | None) -> dict[str, float]:
+    """Return the cutoffs of `NAMESPACE=X`, each between 0 and 1."""
+    found: dict[str, float] = {}
+    for text in given or ():
+        # From the right: a namespace may hold a "=" itself.
+        namespace, _, value = text.rpartition("=")
+        try:
+            if not namespace:
+                raise ValueError
+            found[namespace] = float(value)
+        except ValueError:
+            hint = "write it as in --tau-for billing=0.92, once for each namespace"
+            raise UsageError(f"{text!r} is not a namespace and its cutoff", hint=hint) from None
+    return found
+
+
 def pair(text: str) -> tuple[float, float]:
     """Return the two numbers of `LOW,HIGH`."""
     try:
@@ -82,6 +99,15 @@ Tau = Annotated[
     float,
     typer.Option(
         "--tau", envvar="RECALL_TAU", metavar="0..1", help="Serve when cosine similarity reaches this (1 = identical)."
+    ),
+]
+TauFor = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tau-for",
+        envvar="RECALL_TAU_FOR",
+        metavar="NAMESPACE=X",
+        help="Another cutoff for one namespace; may be given several times.",
     ),
 ]
 Embedder = Annotated[

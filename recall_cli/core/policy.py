@@ -1,17 +1,19 @@
-"""Serve or not: the static cutoff. Similarity is cosine; higher is closer, everywhere."""
+"""Serve or not: the static cutoffs. Similarity is cosine; higher is closer, everywhere."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from recall_cli.errors import UsageError
-from recall_cli.types import Evidence, Verdict
+from recall_cli.types import Evidence, Verdict, Warn
 
 DEFAULT_TAU = 0.8
 """The cutoff most guides name. Not a recommendation: `recall bench` shows what it serves wrongly."""
 
+NAMES_SHOWN = 12
+"""Namespaces that a warning lists: a log may have thousands."""
 
 ROUNDING = 1e-6
 """float32 dot products of equal unit vectors miss 1 by up to this much."""
@@ -37,27 +39,48 @@ def check_tau(tau: float) -> float:
 
 
 class StaticPolicy:
-    """One cutoff for all namespaces: serve when similarity >= tau."""
+    """Serve when similarity >= tau: one cutoff for all namespaces but those that have their own.
+
+    :param taus: cutoffs by namespace.
+    """
 
     name = "static"
     learns = False
     candidates = 1
 
-    def __init__(self, tau: float = DEFAULT_TAU) -> None:
+    def __init__(self, tau: float = DEFAULT_TAU, taus: Mapping[str, float] | None = None) -> None:
         self.tau = check_tau(tau)
+        self.taus = {namespace: check_tau(own) for namespace, own in (taus or {}).items()}
 
     def decide(self, namespace: str, evidence: Evidence) -> Verdict:
-        """Return whether the similarity reaches tau."""
-        tau = self.tau
+        """Return whether the similarity reaches the namespace's cutoff."""
+        tau = self.taus.get(namespace, self.tau)
         return Verdict(evidence.similarity >= tau, tau)
 
     def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
         """Ignore the label: a static cutoff does not learn."""
 
     def state(self) -> dict[str, Any]:
-        """Return the cutoff."""
-        return {"policy": self.name, "tau": self.tau}
+        """Return the cutoffs."""
+        return {"policy": self.name, "tau": self.tau, "taus": dict(self.taus)}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take the cutoff of a saved state."""
+        """Take the cutoffs of a saved state."""
         self.tau = check_tau(float(state["tau"]))
+        self.taus = {str(name): check_tau(float(own)) for name, own in state.get("taus", {}).items()}
+
+
+def unknown_namespaces(taus: Mapping[str, float], known: Iterable[str]) -> list[Warn]:
+    """Return a warning for cutoffs of namespaces that nothing was asked in, naming those there are."""
+    there = sorted(set(known))
+    missing = sorted(set(taus) - set(there))
+    if not missing:
+        return []
+    names = ", ".join(there[:NAMES_SHOWN]) + (f" and {len(there) - NAMES_SHOWN:,} more" * (len(there) > NAMES_SHOWN))
+    return [
+        Warn(
+            "UNKNOWN_NAMESPACE",
+            f"--tau-for names {', '.join(missing)}, which is no namespace here: that cutoff decided nothing",
+            f"the namespaces here are: {names or 'none'}",
+        )
+    ]

@@ -21,7 +21,6 @@ from recall_cli.core.words import (
     NEGATION,
     NUMBER,
     PAST,
-    POLE,
     ROLE,
     WEIGHTS,
     Word,

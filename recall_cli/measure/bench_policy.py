@@ -108,7 +108,7 @@ def _arms(cache: Cache, prefix: str, requests: Sequence[Request], vectors: Vecto
     texts = [(request.text, request.namespace) for request in requests]
     return {
         "decide": Arm(f"{prefix}decide", decide, found),
-        "nearest": Arm(f"{prefix}nearest", lambda vector: index.search(vector, k), vectors),
+        "nearest": Arm(f"{prefix}nearest", lambda vector: index.search(vector, k), list(vectors)),
         "search": Arm(f"{prefix}search", lambda pair: cache.match(*pair), list(zip(requests, vectors, strict=True))),
         "lookup": Arm(f"{prefix}lookup", lambda text: cache.get(text_request(*text)), texts),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
+from recall_cli.core.policy import unknown_namespaces
 from recall_cli.errors import UsageError
 from recall_cli.measure import evaluate
 from recall_cli.measure.eval_policies import Settings
@@ -42,6 +43,7 @@ def run_all(evaluations: Sequence[evaluate.Plan], *, progress: Progress | None =
         | asdict(evaluations[0].settings),
     )
     whole.summary = {"allowed_over": 1 - evaluations[0].settings.confidence, "workloads": {}}
+    known: set[str] = set()
     for number, plan in enumerate(evaluations):
 
         def report(done: int, total: int, what: str, number: int = number) -> None:
@@ -52,9 +54,11 @@ def run_all(evaluations: Sequence[evaluate.Plan], *, progress: Progress | None =
         whole.rows += result.rows
         whole.summary["workloads"][plan.source.name] = result.summary
         whole.warnings += result.warnings
+        known |= {entry["namespace"] for entry in result.summary["namespaces"]}
         if any(warning.code == "INTERRUPTED" for warning in result.warnings):
             whole.summary["interrupted"] = True
             break
+    whole.warnings += unknown_namespaces(evaluations[0].settings.taus, known)
     return whole
 
 

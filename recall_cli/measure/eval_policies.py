@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from recall_cli.core.adaptive import AdaptivePolicy
-from recall_cli.core.policy import DEFAULT_TAU
+from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
 from recall_cli.core.prior import shipped
 from recall_cli.measure import eval_static
 from recall_cli.measure.trace import Stream, Tally, Trace, replay
@@ -18,6 +18,8 @@ from recall_cli.types import Evidence, Verdict
 
 STATIC, BEST, ORACLE, NAIVE, ADAPTIVE = "static@0.8", "static@best", "oracle/namespace", "naive/namespace", "adaptive"
 POLICIES = (STATIC, BEST, ORACLE, NAIVE, ADAPTIVE)
+GIVEN = "static"
+"""The cutoffs the user gave, where there are any for single namespaces."""
 HINDSIGHT = (BEST, ORACLE)
 """Policies that nobody could run: their cutoff is chosen with the whole stream known."""
 NEVER = 2.0
@@ -49,6 +51,9 @@ class Settings:
     window: int = 3_000
     warmup: int = 100
     certificate: str = "bayes"
+    tau: float = DEFAULT_TAU
+    taus: Mapping[str, float] = field(default_factory=dict)
+    """Cutoffs of single namespaces, for the policy GIVEN; it serves the others from `tau` on."""
     policies: tuple[str, ...] = POLICIES
     order: str = "time"
     """"time", or "shuffled": the same questions in a random order, without drift or bursts."""
@@ -138,6 +143,8 @@ def _tally(
         return eval_static.best(table, target)
     if policy == ORACLE:
         return eval_static.oracle(table, target)
+    if policy == GIVEN:
+        return replay(trace, StaticPolicy(settings.tau, settings.taus), luck)
     if policy == NAIVE:
         return replay(trace, NaivePolicy(target, settings.verify_sample, seed), luck)
     return replay(trace, adaptive(target, seed, settings, texts=trace.stream.pair is not None), luck)

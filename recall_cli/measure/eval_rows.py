@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from recall_cli import stats
-from recall_cli.measure.eval_policies import ADAPTIVE, HINDSIGHT, Outcome
+from recall_cli.measure.eval_policies import ADAPTIVE, GIVEN, HINDSIGHT, STATIC, Outcome
 from recall_cli.measure.eval_static import TAUS
 from recall_cli.measure.trace import Tally
 
@@ -163,7 +163,7 @@ def curve(outcomes: Sequence[Outcome], rows: Sequence[dict[str, Any]]) -> list[d
             "queries": row["queries"],
         }
         for row in rows
-        if row["policy"] != "static@0.8"
+        if row["policy"] not in (STATIC, GIVEN)  # no target of theirs: the one is a point of the curve already
     ]
 
 

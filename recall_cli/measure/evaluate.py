@@ -15,8 +15,9 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from recall_cli.core.policy import StaticPolicy
 from recall_cli.errors import GateFailed, RecallError, UsageError
-from recall_cli.measure.eval_policies import ADAPTIVE, POLICIES, Outcome, Settings, Source, run_seed
+from recall_cli.measure.eval_policies import ADAPTIVE, GIVEN, POLICIES, Outcome, Settings, Source, run_seed
 from recall_cli.measure.eval_rows import by_namespace, comparisons, curve, row
 from recall_cli.measure.result import new_result
 from recall_cli.measure.timing import one_thread
@@ -43,7 +44,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be evaluated before anything runs."""
-        unknown = set(self.settings.policies) - set(POLICIES)
+        StaticPolicy(self.settings.tau, self.settings.taus)  # refuses cutoffs that are none
+        unknown = set(self.settings.policies) - {*POLICIES, GIVEN}
         if unknown:
             raise UsageError(f"there is no policy named {min(unknown)!r}", hint=f"choose from {', '.join(POLICIES)}")
         if self.runs < 1 or self.seed < 0:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,14 @@ import orjson
 from recall_cli.core.dbfile import is_database
 from recall_cli.core.embed import make_embedder
 from recall_cli.core.evidence import check_vetoes, evidence, vetoes
-from recall_cli.core.policy import StaticPolicy, cosine
+from recall_cli.core.policy import StaticPolicy, cosine, unknown_namespaces
 from recall_cli.core.request import differing_fields, parse_body, text_request
 from recall_cli.core.sqlite import SqliteStore
 from recall_cli.core.text_facts import facts, is_anaphoric
 from recall_cli.errors import InputError, UsageError
-from recall_cli.logs.pairs import REQUEST, Tally, read_log
-from recall_cli.measure.prompts import from_prompts, read_file, standard_input
 from recall_cli.measure.result import new_result
-from recall_cli.types import Bypass, Embedder, Json, Request, Result
-
-PEEK = 1 << 16
-"""Bytes at the start of a file that show whether it is a request log."""
+from recall_cli.measure.source import Found, as_file, read_source, shown
+from recall_cli.types import Bypass, Embedder, Json, Request, Result, Warn
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +33,22 @@ class Plan:
     """A store, a request log, or a file of prompts."""
     embedder: str = "static"
     tau: float = 0.8
+    taus: Mapping[str, float] = field(default_factory=dict)
+    """Cutoffs of single namespaces."""
     veto: tuple[str, ...] = ()
     k: int = 5
     show_text: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """One thing that could answer: its request, and the body when the source has one."""
-
-    where: str
-    request: Request
-    body: Json | None = None
-
-
 def run(plan: Plan) -> Result:
     """Return one row a candidate, nearest first: its evidence, and which gate would say no. Raises InputError."""
-    policy = StaticPolicy(plan.tau)
+    policy = StaticPolicy(plan.tau, plan.taus)
     veto = check_vetoes(plan.veto)
     if plan.k < 1:
         raise UsageError("-k must be at least 1", hint="5 candidates are the default")
     embedder = make_embedder(plan.embedder)
     asked, body = _asked(plan.prompt)
-    stored = list(_stored(plan.against, embedder))
-    if not stored:
-        raise InputError(f"{plan.against} holds nothing to compare with", hint="name a store, a log or a prompts file")
+    stored, warnings = _stored(plan.against, embedder)
     vectors = embedder.embed_many([s.request.text for s in stored])
     similarities = vectors @ embedder.embed(asked.text)
     order = np.argsort(-similarities, kind="stable")[: plan.k].tolist()
@@ -81,21 +68,24 @@ def run(plan: Plan) -> Result:
     first = result.rows[0]
     result.summary = {
         "outcome": _outcome(asked, stored, first),
-        "cutoff": plan.tau,
+        "namespace": asked.namespace,
+        "cutoff": plan.taus.get(asked.namespace, plan.tau),
         "gate": first["gate"],
         "partition_entries": sum(s.request.partition == asked.partition for s in stored),
     }
+    here = [asked.namespace, *(s.request.namespace for s in stored)]
+    result.warnings += [*warnings, *unknown_namespaces(plan.taus, here)]
     return result
 
 
-def _outcome(asked: Request, stored: Sequence[Stored], first: dict[str, Any]) -> str:
+def _outcome(asked: Request, stored: Sequence[Found], first: dict[str, Any]) -> str:
     if any(s.request.identity == asked.identity for s in stored):
         return "EXACT"
     return "SEMANTIC" if first["serves"] else "MISS"
 
 
 def _gate(
-    asked: Request, candidate: Stored, body: Json | None, policy: StaticPolicy, found: Any, veto: frozenset[str]
+    asked: Request, candidate: Found, body: Json | None, policy: StaticPolicy, found: Any, veto: frozenset[str]
 ) -> str:
     """Return the first thing that forbids serving the candidate, "" when nothing does."""
     if asked.exact_only:
@@ -140,23 +130,32 @@ def _provider(body: Json) -> str:
     return "anthropic" if "system" in body or str(body.get("model", "")).startswith("claude") else "openai"
 
 
-def _stored(against: str, embedder: Embedder) -> Iterator[Stored]:
+def _stored(against: str, embedder: Embedder) -> tuple[list[Found], list[Warn]]:
+    """Return what could answer, and what a log or a file held beside it. Raises InputError when nothing could."""
+    warnings: list[Warn] = []
+    reasons = ""
     if against != "-" and is_database(Path(against)):
-        store = SqliteStore(against, embedder=embedder)
-        try:
-            for entry in store.entries():
-                text = store.text(entry.id) or ""
-                request = Request(text, entry.identity, entry.partition, entry.namespace)
-                yield Stored(f"entry {entry.id}", request)
-        finally:
-            store.close()
-        return
-    raw = b"" if against == "-" else read_file(Path(against))
-    if raw.lstrip().startswith(b"{") and any(f'"{name}"'.encode() in raw[:PEEK] for name in REQUEST):
-        for record in read_log(against, Tally()):
-            request_or_not = parse_body(record.provider, record.request, tenant=record.tenant)
-            if isinstance(request_or_not, Request):
-                yield Stored(record.source, request_or_not, record.request)
-        return
-    for number, query in enumerate(from_prompts(against, standard_input()).queries, start=1):
-        yield Stored(f"prompt {number}", text_request(query.text))
+        found = _entries(against, embedder)
+    else:
+        with as_file(against) as path:
+            read = read_source(path, shown(against))
+        found, warnings, reasons = read.found, read.warnings(shown(against)), read.reasons()
+    if not found:
+        why = f" ({reasons})" if reasons else ""
+        hint = "name a store, a log or a prompts file"
+        raise InputError(f"{shown(against)} holds nothing to compare with{why}", hint=hint)
+    return found, warnings
+
+
+def _entries(path: str, embedder: Embedder) -> list[Found]:
+    store = SqliteStore(path, embedder=embedder)
+    try:
+        return [
+            Found(
+                f"entry {entry.id}",
+                Request(store.text(entry.id) or "", entry.identity, entry.partition, entry.namespace),
+            )
+            for entry in store.entries()
+        ]
+    finally:
+        store.close()
