@@ -197,7 +197,13 @@ def _shares(rows: Sequence[dict[str, Any]]) -> Block:
     return Bars("Where a semantic lookup's p50 goes", parts, bars, "us")
 
 
-PARTS = {"decide": "evidence and decision", "nearest": "index", "search": "both, in the cache", "lookup": "lookup"}
+PARTS = {
+    "policy": "verdict",
+    "decide": "evidence and verdict",
+    "nearest": "index",
+    "search": "all three, in the cache",
+    "lookup": "lookup",
+}
 
 
 def _decisions(rows: Sequence[dict[str, Any]], tau: float) -> Block:

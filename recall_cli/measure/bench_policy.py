@@ -31,8 +31,12 @@ STATIC, ADAPTIVE = "static", "adaptive"
 LESSON_QUESTIONS = 7_000
 """As many as one run of `recall eval` asks: enough for the policy to serve at 1 %."""
 
-DECISION_PARTS = ("decide", "nearest", "search", "lookup")
-"""What is timed for both policies: the decision alone, the index alone, both with the cache around them, all."""
+DECISION_PARTS = ("policy", "decide", "nearest", "search", "lookup")
+"""What is timed for both policies, each part with what it rests on.
+
+policy: a verdict on evidence that is there; decide: evidence and verdict; nearest: the index; search: decide and
+nearest with the cache around them; lookup: all, with identity and embedding.
+"""
 
 
 @dataclass(slots=True)
@@ -106,7 +110,9 @@ def _arms(cache: Cache, prefix: str, requests: Sequence[Request], vectors: Vecto
         return policy.decide(request.namespace, weigh(request.text, ids, similarities))
 
     texts = [(request.text, request.namespace) for request in requests]
+    weighed = [(request.namespace, weigh(request.text, ids, near)) for request, ids, near in found]
     return {
+        "policy": Arm(f"{prefix}policy", lambda asked: policy.decide(*asked), weighed),
         "decide": Arm(f"{prefix}decide", decide, found),
         "nearest": Arm(f"{prefix}nearest", lambda vector: index.search(vector, k), list(vectors)),
         "search": Arm(f"{prefix}search", lambda pair: cache.match(*pair), list(zip(requests, vectors, strict=True))),

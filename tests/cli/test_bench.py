@@ -12,10 +12,16 @@ import pytest
 from recall_cli.cli.app import main
 from recall_cli.cli.bench import view
 from recall_cli.cli.draw import to_markdown
-from recall_cli.measure import bench
+from recall_cli.core.adaptive import AdaptivePolicy
+from recall_cli.core.cache import Cache
+from recall_cli.core.embed import make_embedder
+from recall_cli.core.request import text_request
+from recall_cli.core.sqlite import SqliteStore
+from recall_cli.errors import UsageError
+from recall_cli.measure import bench, bench_policy
 from recall_cli.measure.prompts import Kind
 from recall_cli.measure.result import from_json, to_document
-from recall_cli.types import Result
+from recall_cli.types import Completion, Decision, Lookup, Result
 
 QUICK = ["bench", "--lookups", "60"]
 PERCENTILES = ("embed_us", "embed_first_seen_us", "search_us", "lookup_us", "lookup_first_seen_us", "exact_us")
@@ -155,3 +161,82 @@ def test_with_a_store_the_users_entries_stay(capsys: pytest.CaptureFixture[str],
     document = json.loads(capsys.readouterr().out.partition("\n{")[2].join(["{", ""]))
     assert document["summary"]["entries"] == 0
     assert document["summary"]["embedder"] == "static"
+
+
+@pytest.fixture(scope="module")
+def adaptive() -> Result:
+    return bench.run(bench.Plan(lookups=60, warmup=5, policy="adaptive", target=0.05))
+
+
+def test_a_taught_policy_is_timed_beside_the_static_cutoff(adaptive: Result) -> None:
+    for row in adaptive.rows:
+        for part in bench_policy.DECISION_PARTS:
+            over = row["over_static"][part]
+            for prefix in ("", "static_"):
+                assert row[f"{prefix}{part}_us"]["p50"] > 0
+            assert over["interval"][0] <= over["ratio"] <= over["interval"][1]
+            low, high = over["difference_us_interval"]
+            assert low <= over["difference_us"] <= high
+    assert "What the adaptive policy costs" in to_markdown(view(adaptive))
+
+
+def test_it_has_learned_before_it_is_timed(adaptive: Result) -> None:
+    lesson = adaptive.summary["lessons"]["static"]
+    assert lesson["labels"] > 1_000
+    assert lesson["hits"] > lesson["false_hits"]
+    rows = {row["embedder"]: row for row in adaptive.rows}
+    assert rows["static"]["semantic_hits"] > 0
+    # The stub tells nothing apart: it serves nothing, and that is said.
+    assert rows["hash-v1"]["semantic_hits"] == 0
+    (cold,) = [warning for warning in adaptive.warnings if warning.code == "COLD"]
+    assert "hash-v1" in cold.message
+    assert not adaptive.summary["lessons"]["hash-v1"]["serves"]
+
+
+def test_a_static_bench_times_no_other_policy(result: Result) -> None:
+    assert not any("over_static" in row or "decide_us" in row for row in result.rows)
+    assert "lessons" not in result.summary
+
+
+def test_both_policies_are_asked_of_the_same_entries() -> None:
+    embedder = make_embedder("static")
+    cache = Cache(embedder=embedder, policy=AdaptivePolicy())
+    stored = [f"how do I {verb} the {thing}" for verb in ("clean", "sell", "paint") for thing in ("boat", "wall")]
+    for text in stored:
+        cache.put(text_request(text), Completion(b"a"))
+    asked = [f"{text} quickly" for text in stored]
+    requests, vectors = [text_request(text) for text in asked], embedder.embed_many(asked)
+    arms = bench_policy.decision_arms(cache, 0.5, bench.index_maker("exact"), requests, vectors)
+    assert set(arms) == {"decide", "policy", "nearest", *(f"static_{part}" for part in bench_policy.DECISION_PARTS)}
+    for request, vector, pair, text in zip(
+        requests, vectors, arms["static_search"].inputs, arms["static_lookup"].inputs, strict=True
+    ):
+        ours = cache.match(request, vector).decision
+        for found in (arms["static_search"].call(pair), arms["static_lookup"].call(text)):
+            assert isinstance(found, Lookup)
+            assert isinstance(found.decision, Decision)
+            assert found.decision.entry == ours.entry
+            assert found.decision.cutoff == 0.5
+    # Each policy gets as many neighbours as it asks for.
+    assert len(arms["decide"].inputs[0][1]) == len(stored) <= AdaptivePolicy.candidates
+    assert len(arms["static_decide"].inputs[0][1]) == 1
+
+
+def test_a_store_keeps_the_policy_it_has(tmp_path: Path) -> None:
+    embedder = make_embedder("static")
+    taught = AdaptivePolicy(version="the user's")
+    store = SqliteStore(tmp_path / "s.db", embedder=embedder)
+    store.save("policy", taught.state())
+    store.close()
+    found = bench.run(bench.Plan(store=str(tmp_path / "s.db"), lookups=5, warmup=0, policy="adaptive", target=0.05))
+    assert found.rows[0]["semantic_hits"] > 0  # the bench's own policy, not the store's cold one
+    store = SqliteStore(tmp_path / "s.db", embedder=embedder)
+    assert store.saved("policy") == json.loads(json.dumps(taught.state()))
+    store.close()
+
+
+@pytest.mark.parametrize("mistake", [{"policy": "naive"}, {"policy": "adaptive", "target": 0.9}])
+def test_policies_that_cannot_be_benched(mistake: dict[str, object]) -> None:
+    with pytest.raises(UsageError) as raised:
+        bench.run(bench.Plan(embedders=("hash-v1",), lookups=5, warmup=0, **mistake))  # type: ignore[arg-type]
+    assert raised.value.hint

@@ -103,6 +103,8 @@ def test_pairs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (["--certificate", "none"], 2),
         (["--limit", "5"], 2),
         (["--limit", "x=y", "--classes", __file__], 2),
+        (["--tau-for", "topic"], 2),
+        (["--tau-for", "topic=2"], 2),
         (["--classes", "nowhere.csv"], 4),
         (["--pairs", "nowhere.csv"], 4),
         (["--pairs", __file__], 4),
@@ -114,3 +116,32 @@ def test_mistakes(arguments: list[str], code: int, capsys: pytest.CaptureFixture
     assert printed.out == ""
     assert len(printed.err.strip().splitlines()) >= 2
     assert "did not expect" not in printed.err
+
+
+def test_cutoffs_of_single_namespaces_are_a_policy_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUICK, "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert "static" not in {row["policy"] for row in plain["rows"]}
+    names = [entry["namespace"] for entry in plain["summary"]["workloads"]["sparse"]["namespaces"]]
+
+    assert main([*QUICK, "--json", "--tau-for", f"{names[0]}=1", "--tau-for", "nowhere=0.5"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    by_policy = {row["policy"]: row for row in document["rows"]}
+    # All but one namespace have 0.8.
+    assert 0 < by_policy["static"]["hits"] < by_policy["static@0.8"]["hits"]
+    own = {
+        entry["namespace"]: entry["hits"]
+        for entry in document["summary"]["workloads"]["sparse"]["namespaces"]
+        if entry["policy"] == "static"
+    }
+    assert own[names[0]] == 0
+    unknown = [warning for warning in document["warnings"] if warning["code"] == "UNKNOWN_NAMESPACE"]
+    assert len(unknown) == 1
+    assert "nowhere" in unknown[0]["message"]
+    assert names[0] in unknown[0]["hint"]
+
+
+def test_what_betting_does_not_promise_stands_in_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "--help"]) == 0
+    words = capsys.readouterr().out.replace("│", " ").split()
+    assert "breaks when answers change" in " ".join(words)

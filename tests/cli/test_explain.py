@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from recall_cli.cli.app import main
 from recall_cli.core.cache import Cache
@@ -20,6 +24,7 @@ from recall_cli.types import Completion
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.txt").write_text("\n")
     (tmp_path / "p.txt").write_text("How do I cancel order 41?\nWhat time does the pharmacy open?\n")
     return tmp_path
 
@@ -61,7 +66,13 @@ def test_a_store_is_read_and_left_alone(here: Path, capsys: pytest.CaptureFixtur
     cache.put(text_request("How do I reset my password?"), Completion(b"a"))
     cache.close()
     document = explained(capsys, "how do i reset my password", "--against", "s.db")
-    assert document["summary"] == {"outcome": "SEMANTIC", "cutoff": 0.8, "gate": "", "partition_entries": 1}
+    assert document["summary"] == {
+        "outcome": "SEMANTIC",
+        "namespace": "default",
+        "cutoff": 0.8,
+        "gate": "",
+        "partition_entries": 1,
+    }
     assert main(["explain", "x", "--against", "s.db", "-e", "hash-v1"]) == 4
 
 
@@ -72,6 +83,44 @@ def test_the_fields_that_wall_off_a_logged_request_are_named(here: Path, capsys:
     document = explained(capsys, json.dumps(body), "--against", "log.jsonl")
     assert document["rows"][0]["gate"] == "partition: differs in earlier messages, model"
     assert document["summary"]["partition_entries"] == 0
+
+
+def test_a_namespace_may_have_its_own_cutoff(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["How do I cancel my order 41?", "--against", "p.txt"]
+    assert explained(capsys, *asked)["summary"]["outcome"] == "SEMANTIC"
+    document = explained(capsys, *asked, "--tau-for", "default=1", "--tau-for", "a=b=0.3")
+    assert document["summary"]["outcome"] == "MISS"
+    assert document["summary"]["cutoff"] == 1
+    assert document["params"]["taus"] == {"default": 1, "a=b": 0.3}
+    # The other one decided nothing, which a typing error in its name would look like.
+    (warning,) = document["warnings"]
+    assert warning["code"] == "UNKNOWN_NAMESPACE"
+    assert "a=b" in warning["message"]
+    assert "default" in warning["hint"]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_log_is_read_as_elsewhere_and_what_is_left_out_is_said(
+    pack: Callable[[bytes], bytes],
+    piped: bool,
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "How do I reset my password?"}]}
+    rows = [{"request": body, "response": {}}, {"request": {**body, "tools": [{"type": "function"}]}, "response": {}}]
+    # A rotated log begins with half a line.
+    data = pack(b'lf a line"}}\n' + b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    (here / "log").write_bytes(data)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+    document = explained(capsys, json.dumps(body), "--against", "-" if piped else "log")
+    assert document["summary"]["outcome"] == "EXACT"
+    assert document["params"]["against_entries"] == 1
+    (warning,) = document["warnings"]
+    assert warning["code"] == "LINES_LEFT_OUT"
+    assert "malformed_json 1" in warning["message"]
+    assert "tools 1" in warning["message"]
 
 
 def test_no_text_shows_no_prompt(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,6 +134,11 @@ def test_no_text_shows_no_prompt(here: Path, capsys: pytest.CaptureFixture[str])
         (["a question", "--against", "nowhere.txt"], 4),
         (["a question", "--against", "p.txt", "--veto", "colours"], 2),
         (["a question", "--against", "p.txt", "--tau", "3"], 2),
+        (["a question", "--against", "p.txt", "--tau-for", "billing"], 2),
+        (["a question", "--against", "p.txt", "--tau-for", "=0.9"], 2),
+        (["a question", "--against", "p.txt", "--tau-for", "billing=high"], 2),
+        (["a question", "--against", "p.txt", "--tau-for", "billing=nan"], 2),
+        (["a question", "--against", "empty.txt"], 4),
         (["a question", "--against", "p.txt", "-k", "0"], 2),
         (['{"messages": [], "model": "m"}', "--against", "p.txt"], 2),
         (["a question"], 2),

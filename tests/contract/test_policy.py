@@ -21,6 +21,10 @@ def static() -> Policy:
     return StaticPolicy(0.8)
 
 
+def static_by_namespace() -> Policy:
+    return StaticPolicy(0.2, {"n": 0.8})
+
+
 def cold() -> Policy:
     return AdaptivePolicy()
 
@@ -36,7 +40,12 @@ def warm() -> Policy:
     return policy
 
 
-MAKERS: dict[str, Callable[[], Policy]] = {"static": static, "adaptive-cold": cold, "adaptive-warm": warm}
+MAKERS: dict[str, Callable[[], Policy]] = {
+    "static": static,
+    "static-by-namespace": static_by_namespace,
+    "adaptive-cold": cold,
+    "adaptive-warm": warm,
+}
 
 
 @pytest.fixture(scope="module", params=MAKERS.values(), ids=list(MAKERS))
@@ -87,3 +96,12 @@ def test_a_distance_is_refused(tau: float) -> None:
         StaticPolicy(tau)
     assert "distance" in raised.value.hint
     assert raised.value.exit_code == 2
+
+
+def test_a_namespace_without_a_cutoff_of_its_own_has_the_common_one() -> None:
+    policy = StaticPolicy(0.8, {"n": 0.95})
+    assert [policy.decide(name, Evidence(0.9)) for name in ("n", "m")] == [Verdict(False, 0.95), Verdict(True, 0.8)]
+    with pytest.raises(UsageError, match="similarity between 0 and 1"):
+        StaticPolicy(0.8, {"n": 1.1})
+    policy.load({"policy": "static", "tau": 0.7})  # a state from before there were any
+    assert policy.decide("n", Evidence(0.75)).serve

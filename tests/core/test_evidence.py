@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from recall_cli.core.evidence import VETOES, check_vetoes, evidence, facts, is_anaphoric, margin, vetoes
 from recall_cli.core.numbers import quantities
-from recall_cli.core.opposites import OPPOSITES
+from recall_cli.core.opposites import BARE, OPPOSITES
 from recall_cli.core.synonyms import HEADS
-from recall_cli.core.words import WEIGHTS, canonical
+from recall_cli.core.words import RARE, WEIGHTS, canonical, ranks
 from recall_cli.errors import UsageError
 from recall_cli.types import Evidence
 
@@ -193,3 +193,25 @@ def test_quantities_have_one_form() -> None:
     assert quantities("two hundred and fifty thousand").hard == {"250000"}
     assert quantities("I may march on").hard == frozenset()
     assert quantities("£2.50 and 3k").hard == {"2.5", "3000"}
+
+
+@given(TEXTS)
+def test_what_is_remembered_with_the_words_is_what_the_text_says(text: str) -> None:
+    found = facts(text)
+    assert found.words == frozenset(found.order)
+    assert found.mass == pytest.approx(sum(WEIGHTS[token] for token in found.words))
+    assert found.keys >= {token for token in found.words if WEIGHTS[token] >= RARE}
+    assert set(found.poles) == {t for t in found.words if t in OPPOSITES or BARE[t] in ranks()}
+    assert bool(found.roles()) <= found.directed
+    assert found.roles() is found.roles()  # worked out once
+
+
+def test_no_more_neighbours_are_looked_up_than_the_margin_takes() -> None:
+    seen: list[int] = []
+
+    def group(id: int) -> int:
+        seen.append(id)
+        return 1 if id < 3 else id
+
+    assert margin(0.9, 1, zip([0.8, 0.7, 0.6, 0.5], map(group, [1, 2, 3, 4]), strict=True)) == pytest.approx(0.3)
+    assert seen == [1, 2, 3]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_cli.core.prior import FEATURES, FIELDS, SIGNS, Prior, read, row, shipped
+from recall_cli.core.prior import FEATURES, FIELDS, NEAR, SIGNS, Prior, closeness, read, row, shipped, sureness
 from recall_cli.errors import RecallError
 from recall_cli.measure.prior_fit import auc, compare, fit, hit_rate, risk
 from recall_cli.measure.prior_sets import Rows, folds_by_text
@@ -118,3 +118,17 @@ def test_no_text_is_in_two_folds() -> None:
 
 def test_a_prior_is_a_value() -> None:
     assert Prior(0.0, (0.0,) * len(FIELDS), "x").logit(Evidence(0.5)) == 0.0
+
+
+@given(EVIDENCE)
+def test_a_row_is_the_evidence_with_its_checks_counted_as_far_as_they_are_sure(evidence: Evidence) -> None:
+    sure = sureness(evidence.similarity)
+    fields = [getattr(evidence, name) for name in FIELDS[1:]]
+    checks = [1 - sure + sure * value for value in fields[3:8]]
+    assert row(evidence) == pytest.approx((closeness(evidence.similarity), *fields[:3], *checks, fields[8]))
+
+
+def test_the_short_way_begins_where_checks_count_in_full() -> None:
+    found = Evidence(0.0, numbers=0.5, negation=1.0, detail=0.3)
+    below, at = (row(replace(found, similarity=s)) for s in (np.nextafter(NEAR, 0), NEAR))
+    assert below == pytest.approx(at)

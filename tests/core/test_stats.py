@@ -73,3 +73,20 @@ def test_outliers_are_far_values_only() -> None:
 def test_nothing_has_no_quantile(function: object) -> None:
     with pytest.raises(ValueError, match="no samples"):
         function()  # type: ignore[operator]
+
+
+def test_a_difference_uses_the_pairs_too() -> None:
+    rng = np.random.default_rng(0)
+    drift = rng.uniform(1, 2, size=40)
+    difference, low, high = stats.difference_interval(list(drift + 3), list(drift))
+    assert (difference, low, high) == pytest.approx((3, 3, 3))
+    with pytest.raises(ValueError, match="0 against 0"):
+        stats.difference_interval([], [])
+
+
+def test_the_middle_leaves_as_much_on_either_side() -> None:
+    draws = np.arange(1001.0)
+    assert stats.middle(draws).tolist() == pytest.approx([25, 975])
+    assert stats.middle(draws, 0.5).tolist() == pytest.approx([250, 750])
+    ends = stats.middle(np.stack([draws, 2 * draws], axis=1), axis=0)
+    np.testing.assert_allclose(ends, [[25, 50], [975, 1950]])
