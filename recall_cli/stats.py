@@ -46,7 +46,7 @@ def quantile_interval(samples: Sequence[float] | Floats, q: float, z: float = Z_
     return float(ordered[low]), float(ordered[high])
 
 
-def wilson(successes: int, n: int, z: float = Z_95) -> tuple[float, float]:
+def wilson(successes: float, n: float, z: float = Z_95) -> tuple[float, float]:
     """Return the Wilson score interval of a rate (Wilson 1927); (0, 1) when n is 0."""
     if n == 0:
         return 0.0, 1.0

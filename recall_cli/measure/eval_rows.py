@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,21 @@ TESTABLE_HITS = 5
 """A run can show that it holds a target only with 5 / target hits: with fewer, one wrong hit breaks it."""
 
 
-def row(workload: str, policy: str, target: float, outcomes: Sequence[Outcome], confidence: float) -> dict[str, Any]:
+def row(
+    workload: str,
+    policy: str,
+    target: float,
+    outcomes: Sequence[Outcome],
+    confidence: float,
+    *,
+    one_stream: bool = False,
+) -> dict[str, Any]:
     """Return one row of the document (DESIGN.md section 4). Exact hits are in no rate.
 
     A false-hit rate is of the hits that can be judged; its bounds are of all: with none, and with all, of the
     others wrong. Where every answer has a known class the three are one.
+
+    :param one_stream: whether all runs ask the same questions.
     """
     tallies = [outcome.tallies[policy, target] for outcome in outcomes]
     hits, wrong, unsure, queries = _sums(tallies, slice(None))
@@ -30,23 +41,24 @@ def row(workload: str, policy: str, target: float, outcomes: Sequence[Outcome], 
     n = len(tallies)
     share = stats.wilson(over, n)
     adaptive = policy == ADAPTIVE
+    interval = partial(rate_interval, one_stream=one_stream)
     return {
         "workload": workload,
         "policy": policy,
         "target": target,
         "hindsight": policy in HINDSIGHT,
         "hit_rate": _rate(hits, queries),
-        "hit_rate_interval": rate_interval(hits, queries),
+        "hit_rate_interval": interval(hits, queries),
         "hit_rate_second_half": _rate(late_hits, late_queries),
-        "hit_rate_second_half_interval": rate_interval(late_hits, late_queries),
+        "hit_rate_second_half_interval": interval(late_hits, late_queries),
         "false_hit_rate": _rate(wrong, judged),
-        "false_hit_interval": rate_interval(wrong, judged),
+        "false_hit_interval": interval(wrong, judged),
         "false_hit_bounds": [_rate(wrong, hits), _rate(wrong + unsure, hits)],
-        "false_hit_bounds_interval": [rate_interval(wrong, hits)[0], rate_interval(wrong + unsure, hits)[1]],
+        "false_hit_bounds_interval": [interval(wrong, hits)[0], interval(wrong + unsure, hits)[1]],
         "false_hit_rate_second_half": _rate(late_wrong, late_judged),
-        "false_hit_second_half_interval": rate_interval(late_wrong, late_judged),
+        "false_hit_second_half_interval": interval(late_wrong, late_judged),
         "error_per_query": _rate(wrong, queries),
-        "error_per_query_interval": rate_interval(wrong, queries),
+        "error_per_query_interval": interval(wrong, queries),
         "error_per_query_bounds": [_rate(wrong, queries), _rate(wrong + unsure, queries)],
         "hits": int(hits.sum()),
         "judged_hits": int(judged.sum()),
@@ -57,6 +69,7 @@ def row(workload: str, policy: str, target: float, outcomes: Sequence[Outcome], 
         "runs": n,
         "runs_over_target": over,
         "runs_over_interval": list(share),
+        "runs_over_bounds": [int((wrong > target * hits).sum()), int((wrong + unsure > target * hits).sum())],
         "holds": over <= (1 - confidence) * n,
         "testable": int((judged >= TESTABLE_HITS / target).sum()),
         "feasible": sum(tally.feasible for tally in tallies),
@@ -71,13 +84,15 @@ def row(workload: str, policy: str, target: float, outcomes: Sequence[Outcome], 
     }
 
 
-def rate_interval(part: Any, whole: Any) -> list[float]:
+def rate_interval(part: Any, whole: Any, *, one_stream: bool = False) -> list[float]:
     """Return a 95 % interval of a rate pooled over runs.
 
     Hits of one run share their cache and depend on each other, so whole runs are resampled; the binomial
-    interval stands in where that one is narrower, as it is when nothing went wrong at all.
+    interval stands in where that one is narrower, as it is when nothing went wrong at all. Runs that ask
+    the same questions in other orders add no questions: that interval then counts those of one run.
     """
-    low, high = stats.wilson(int(part.sum()), int(whole.sum()))
+    times = len(part) if one_stream else 1
+    low, high = stats.wilson(int(part.sum()) / times, int(whole.sum()) / times)
     if len(part) > 1 and whole.sum():
         picks = np.random.default_rng(0).integers(0, len(part), size=(stats.BOOTSTRAP_RESAMPLES, len(part)))
         wholes = whole[picks].sum(axis=1)
@@ -123,7 +138,9 @@ def comparisons(target: float, outcomes: Sequence[Outcome], rows: Sequence[dict[
     return found
 
 
-def by_namespace(target: float, policy: str, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+def by_namespace(
+    target: float, policy: str, outcomes: Sequence[Outcome], *, one_stream: bool = False
+) -> list[dict[str, Any]]:
     """Return what each namespace got: a promise kept on the whole may be broken in one."""
     table = []
     for space, name in enumerate(outcomes[0].namespaces):
@@ -138,11 +155,11 @@ def by_namespace(target: float, policy: str, outcomes: Sequence[Outcome]) -> lis
                 "queries": int(queries.sum()),
                 "hits": int(hits.sum()),
                 "hit_rate": _rate(hits, queries),
-                "hit_rate_interval": rate_interval(hits, queries),
+                "hit_rate_interval": rate_interval(hits, queries, one_stream=one_stream),
                 "unsure_hits": int(unsure.sum()),
                 "false_hits": int(wrong.sum()),
                 "false_hit_rate": _rate(wrong, hits - unsure),
-                "false_hit_interval": rate_interval(wrong, hits - unsure),
+                "false_hit_interval": rate_interval(wrong, hits - unsure, one_stream=one_stream),
                 "cutoff": float(np.median(cutoffs)) if cutoffs else None,
             }
         )

@@ -97,9 +97,7 @@ def best(table: Grid, target: float) -> Tally:
 def oracle(table: Grid, target: float) -> Tally:
     """Return the same, chosen for each namespace by itself."""
     spaces = table.exact.shape[1]
-    chosen = [
-        _most(table, cells, target) for cells in (slice(2 * space, 2 * space + 2) for space in range(spaces))
-    ]
+    chosen = [_most(table, cells, target) for cells in (slice(2 * space, 2 * space + 2) for space in range(spaces))]
     if all(choice is None for choice in chosen):
         return _none(table)
     tally = _tally(table, np.array([0 if choice is None else choice for choice in chosen]))

@@ -57,7 +57,7 @@ class Stream:
     """How often it calls two different answers equal."""
     pair: PairEvidence | None = None
     wall: Ints | None = None
-    """Of each question, the partition beyond which no cache looks; it lies inside one namespace. None: the namespace."""
+    """Of each question, the partition beyond which no cache looks, inside one namespace; None: the namespace."""
     same: Relation | None = None
     """Where answers have no classes but are compared two by two: the truth, in place of `answer`."""
 
