@@ -140,7 +140,9 @@ def check(
             raise GateFailed(
                 f"{at}: up to {100 * worst:.2f} % of its hits may be wrong{unsure}, "
                 f"the limit is {100 * max_false_hit:g} %",
-                hint="aim lower with --target; or more --runs, if the interval is merely wide",
+                hint="let a model judge more of them (--judge llm:MODEL --judge-limit N), or aim lower with --target"
+                if unsure
+                else "aim lower with --target; or more --runs, if the interval is merely wide",
             )
         if min_hit_rate is not None and least < min_hit_rate:
             raise GateFailed(

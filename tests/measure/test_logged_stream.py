@@ -345,8 +345,9 @@ def test_a_gate_counts_unjudged_hits_as_wrong(result: Any) -> None:
     row = next(row for row in result.rows if row["policy"] == STATIC)
     assert row["false_hit_bounds_interval"][1] > row["false_hit_interval"][1]
     evaluate.check(result, max_false_hit=row["false_hit_bounds_interval"][1], policy=STATIC)
-    with pytest.raises(GateFailed, match="not judged"):
+    with pytest.raises(GateFailed, match="not judged") as raised:
         evaluate.check(result, max_false_hit=row["false_hit_interval"][1], policy=STATIC)
+    assert "--judge" in raised.value.hint
 
 
 def test_a_log_is_one_stream(tmp_path: Path) -> None:
