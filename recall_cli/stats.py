@@ -55,7 +55,7 @@ def middle(draws: Floats | Sequence[float], level: float = 0.95, axis: int | Non
     return ends
 
 
-def wilson(successes: int, n: int, z: float = Z_95) -> tuple[float, float]:
+def wilson(successes: float, n: float, z: float = Z_95) -> tuple[float, float]:
     """Return the Wilson score interval of a rate (Wilson 1927); (0, 1) when n is 0."""
     if n == 0:
         return 0.0, 1.0

@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 
 from recall_cli.cli import ann, bench
-from recall_cli.cli import eval as evaluation
+from recall_cli.cli import eval_views as evaluation
 from recall_cli.cli.app import app, main
 from recall_cli.cli.draw import to_markdown
 from recall_cli.measure.result import from_json

@@ -79,12 +79,12 @@ def bare(value: float | None, interval: Sequence[float] | None, digits: int) -> 
 
 
 def flatten(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a row for CSV: nested values under dotted names, an interval as its two ends."""
+    """Return a row for CSV: nested values under dotted names, an interval or bounds as their two ends."""
     flat: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, dict):
             flat.update(flatten(value, f"{prefix}{key}."))
-        elif key.endswith("interval"):
+        elif key.endswith(("interval", "bounds")):
             flat[f"{prefix}{key}_low"], flat[f"{prefix}{key}_high"] = value or (None, None)
         else:
             flat[f"{prefix}{key}"] = value

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from recall_cli.cli import options
-from recall_cli.cli.blocks import NONE, Block, Line, bare, count, number, percent, rate, table
+from recall_cli.cli import eval_views, options
 from recall_cli.cli.options import FormatName
-from recall_cli.cli.render import Output
+from recall_cli.cli.picture import Picture
+from recall_cli.cli.render import Output, View
+from recall_cli.errors import UsageError
 from recall_cli.types import Result
 
 STREAM, POLICY, GATE = "What is replayed", "Policies", "Gate"
@@ -51,6 +51,29 @@ def evaluate(
             rich_help_panel=STREAM,
         ),
     ] = None,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            envvar="RECALL_LOG",
+            metavar="FILE",
+            help="A request log, as recall savings reads it; its answers are compared to tell right from wrong.",
+            rich_help_panel=STREAM,
+        ),
+    ] = None,
+    allow_sampled: options.AllowSampled = False,
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            envvar="RECALL_JUDGE",
+            metavar="llm:MODEL",
+            help="Asks a model where the comparison of a log's answers is unsure. Address: RECALL_JUDGE_URL or "
+            "OPENAI_BASE_URL; key: RECALL_JUDGE_KEY or OPENAI_API_KEY.",
+            rich_help_panel=STREAM,
+        ),
+    ] = None,
+    judge_limit: Annotated[
+        int, typer.Option(envvar="RECALL_JUDGE_LIMIT", help="Calls of the judge at most.", rich_help_panel=STREAM)
+    ] = 200,
     tau: options.Tau = 0.8,
     tau_for: options.TauFor = None,
     embedder: options.Embedder = "static",
@@ -66,7 +89,14 @@ def evaluate(
             rich_help_panel=STREAM,
         ),
     ] = False,
-    runs: Annotated[int, typer.Option(envvar="RECALL_RUNS", help="Seeds to run.", rich_help_panel=STREAM)] = 50,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            envvar="RECALL_RUNS",
+            help="Seeds to run: 50 by default; 1 of a log, more of it only --order shuffled.",
+            rich_help_panel=STREAM,
+        ),
+    ] = None,
     seed: Annotated[
         int, typer.Option(envvar="RECALL_SEED", min=0, max=2**31, help="The first seed.", rich_help_panel=STREAM)
     ] = 1_000,
@@ -100,6 +130,15 @@ def evaluate(
         float | None,
         typer.Option(envvar="RECALL_MIN_HIT_RATE", help="Exit 3 if adaptive's is below.", rich_help_panel=GATE),
     ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(
+            envvar="RECALL_PLOT",
+            metavar="FILE",
+            help="Also draw hit rate against false-hit rate to this .svg or .png (extra: report).",
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = None,
     format: options.Format = FormatName.table,
     json: options.Json = False,
     out: options.Out = None,
@@ -107,12 +146,20 @@ def evaluate(
     """Replay streams with known answers through each policy: hits at a promised false-hit rate, and whether it held.
 
     Example: recall eval --workload mixed --target 0.01,0.05 --runs 50
+
+    Your own traffic: recall eval --log requests.jsonl --plot eval.svg
     """
-    with Output(format, json, out, inputs=[*(classes or []), pairs or ""]) as output:
+    _one_kind(pairs=pairs, streams=[*(workloads or []), *(classes or []), *filter(None, [log])])
+    if judge and not log:
+        raise UsageError("--judge decides on answers of a log, and there is none", hint="name one with --log FILE")
+    inputs = [*(classes or []), pairs or "", "/dev/stdin" if log == "-" else log or ""]
+    with Output(format, json, out, inputs=inputs) as output:
+        picture = Picture(plot, inputs=inputs, out=out) if plot else None
         if pairs:
             from recall_cli.measure import pairs_report
 
-            output.emit(pairs_report.run(pairs, embedder=embedder, tau=tau, seed=seed), pairs_view)
+            result = pairs_report.run(pairs, embedder=embedder, tau=tau, seed=seed)
+            _show(result, output, eval_views.pairs_view, picture)
             return
         from recall_cli.measure import eval_gate
         from recall_cli.measure.eval_policies import GIVEN, POLICIES, Settings
@@ -122,6 +169,7 @@ def evaluate(
             workloads or [],
             classes or [],
             options.limits(limit),
+            eval_gate.Log(log, allow_sampled, judge, judge_limit) if log else None,
             embedder=embedder,
             runs=runs,
             seed=seed,
@@ -136,117 +184,24 @@ def evaluate(
                 taus=taus,
                 policies=(*POLICIES, GIVEN) if taus else POLICIES,
             ),
+            progress=output.progress,
         )
         result = eval_gate.run_all(plans, progress=output.progress)
-        output.emit(result, view)
+        _show(result, output, eval_views.view, picture)
         eval_gate.check(result, max_false_hit=max_false_hit, min_hit_rate=min_hit_rate)
 
 
-def view(result: Result) -> Sequence[Block]:
-    """Return what people see: a table for each workload and target, and what the marks mean."""
-    allowed = result.summary["allowed_over"]
-    blocks: list[Block] = []
-    for (workload, target), group in groupby(result.rows, key=lambda row: (row["workload"], row["target"])):
-        rows = list(group)
-        blocks.append(_hits(workload, target, rows))
-        blocks.append(_promise(workload, target, rows, allowed))
-    blocks.append(Line(READING.format(allowed=percent(allowed, 0))))
-    return blocks
-
-
-READING = (
-    "Rates are of all queries but exact repeats, which are counted apart; wrong is of served semantic hits. * chose "
-    "its cutoff with the whole stream known: nobody could run it. A policy keeps its promise when at most {allowed} of "
-    "its runs end over the target; a hit rate counts only where the promise is kept."
-)
-
-
-def _name(row: dict[str, Any]) -> str:
-    name: str = row["policy"]
-    return f"{name} *" if row["hindsight"] else name
-
-
-def _hits(workload: str, target: float, rows: Sequence[dict[str, Any]]) -> Block:
-    return table(
-        f"{workload}, target {percent(target)}: {rows[0]['runs']} runs, {count(rows[0]['queries'])} queries",
-        ("policy", "hit rate", "second half", "wrong, of hits", "calls saved"),
-        [
-            (
-                _name(row),
-                rate(row["hit_rate"], row["hit_rate_interval"]),
-                percent(row["hit_rate_second_half"]),
-                rate(row["false_hit_rate"], row["false_hit_interval"], 2),
-                count(row["calls_saved_net"]),
-            )
-            for row in rows
-        ],
-    )
-
-
-def _promise(workload: str, target: float, rows: Sequence[dict[str, Any]], allowed: float) -> Block:
-    return table(
-        f"{workload}, target {percent(target)}: was it kept? (at most {percent(allowed, 0)} of runs over)",
-        ("policy", "runs over", "wrong, of queries", "testable", "feasible", "checks"),
-        [
-            (
-                _name(row) + ("" if row["holds"] else " ✗"),
-                rate(row["runs_over_target"] / row["runs"], row["runs_over_interval"], 0),
-                percent(row["error_per_query"], 2),
-                f"{row['testable']}/{row['runs']}",
-                f"{row['feasible']}/{row['runs']}" if row["hindsight"] else NONE,
-                number(row["audits"] / row["runs"], 0),
-            )
-            for row in rows
-        ],
-    )
-
-
-def pairs_view(result: Result) -> Sequence[Block]:
-    """Return what people see of a pairs file: the scorings side by side, then what a cutoff serves, by category."""
-    summary = result.summary
-    shares = list(next(iter(summary["hit_rate_at_false_hit"].values())))
-    scorings = [
-        (
-            name.replace("_", "-"),
-            bare(summary["auc"][name], summary["auc_interval"][name], 3),
-            *(
-                rate(
-                    summary["hit_rate_at_false_hit"][name][share],
-                    summary["hit_rate_at_false_hit_interval"][name][share],
-                )
-                for share in shares
-            ),
+def _one_kind(*, pairs: str | None, streams: Sequence[str]) -> None:
+    if pairs and streams:
+        raise UsageError(
+            f"--pairs is measured by itself, without {streams[0]}", hint="run recall eval once for each of them"
         )
-        for name in summary["auc"]
-    ]
-    caught = [
-        (
-            "should hit" if row["same"] else "trap",
-            row["name"],
-            f"{row['served']}/{row['n']}",
-            rate(row["rate"], row["rate_interval"]),
-        )
-        for row in result.rows
-    ]
-    return [
-        table(
-            f"{summary['should_hit']:,} pairs that should hit, {summary['traps']:,} traps: hit rate while at most this "
-            "share of traps is served",
-            ("scoring", "AUC", *(f"at {percent(float(share))}" for share in shares)),
-            scorings,
-        ),
-        table(
-            f"Served by similarity alone at tau {result.params['tau']:g}",
-            ("", "category", "served", "rate"),
-            caught,
-            left=2,
-        ),
-        Line(PAIRS_READING.format(other=summary["other_context"])),
-    ]
 
 
-PAIRS_READING = (
-    "AUC is the chance that a pair that should hit scores above a trap. shipped: the evidence weights as they come; "
-    "cross-fitted: weights fitted to the other pairs of this file. Cutoffs come from the same pairs, so a rate is a "
-    "point of the curve, not a promise. {other:,} pairs stand in different contexts and are served by none."
-)
+def _show(result: Result, output: Output, view: View, picture: Picture | None) -> None:
+    try:
+        output.emit(result, view)
+    finally:
+        # A reader of the table that left early (head) does not cost the picture.
+        if picture is not None:
+            picture.draw(result)

@@ -144,3 +144,11 @@ Seed = Annotated[
         "--seed", envvar="RECALL_SEED", min=0, max=2**63 - 1, help="Makes what is drawn by chance repeatable."
     ),
 ]
+AllowSampled = Annotated[
+    bool,
+    typer.Option(
+        "--allow-sampled",
+        envvar="RECALL_ALLOW_SAMPLED",
+        help="Count calls at a temperature unset or above 0 as cacheable too.",
+    ),
+]

@@ -38,21 +38,13 @@ REASONS = {
 Log = Annotated[
     str, typer.Argument(metavar="LOG", help="JSON Lines of request/response pairs; .gz and .zst too; - is stdin.")
 ]
-AllowSampled = Annotated[
-    bool,
-    typer.Option(
-        "--allow-sampled",
-        envvar="RECALL_ALLOW_SAMPLED",
-        help="Count calls at a temperature unset or above 0 as cacheable too.",
-    ),
-]
 
 
 def savings(
     log: Log,
     tau: options.Tau = 0.8,
     embedder: options.Embedder = "static",
-    allow_sampled: AllowSampled = False,
+    allow_sampled: options.AllowSampled = False,
     seed: options.Seed = 0,
     format: options.Format = options.FormatName.table,
     json: options.Json = False,
@@ -94,7 +86,7 @@ def view(result: Result) -> list[Block]:
 
 
 def _opening(s: Mapping[str, Any]) -> str:
-    span = "" if s["span_s"] is None else f" over {_duration(s['span_s'])}"
+    span = "" if s["span_s"] is None else f" over {duration(s['span_s'])}"
     order = {"time": "in time order", "file position": "by file position"}.get(
         s["order"], "in time order as far as known"
     )
@@ -222,7 +214,8 @@ def _basis(s: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a span as people say it."""
     if seconds >= 86_400:
         return f"{seconds / 86_400:,.1f} days"
     return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"

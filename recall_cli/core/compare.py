@@ -89,6 +89,8 @@ class Comparison:
         return None if self.verdict is Same.UNSURE else self.verdict is Same.SAME
 
 
+JUDGED = "judge"
+"""The reason of a verdict that a judge gave."""
 Judge = Callable[[str, str], bool | None]
 """Decides on what the rules leave open, an LLM for instance; None when it does not know either."""
 
@@ -112,7 +114,7 @@ class Comparator:
         if found.verdict is Same.UNSURE and self._judge is not None:
             said = self._judge(a, b)
             if said is not None:
-                return Comparison(Same.SAME if said else Same.DIFFERENT, "judge")
+                return Comparison(Same.SAME if said else Same.DIFFERENT, JUDGED)
         return found
 
 

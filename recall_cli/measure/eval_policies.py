@@ -123,7 +123,7 @@ def run_seed(source: Source, seed: int, settings: Settings) -> Outcome:
     if settings.order == "shuffled":
         stream = stream.reordered(np.random.default_rng([seed, 2]).permutation(len(stream)))
     if settings.shuffle_labels:
-        stream.answer = np.random.default_rng([seed, 3]).permutation(stream.answer)
+        stream.with_answers_of(np.random.default_rng([seed, 3]).permutation(len(stream)))
     trace = Trace(stream)
     luck = np.random.default_rng([seed, 1]).random((len(stream), 2))
     table = eval_static.grid(trace)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recall_cli.measure.trace import Tally, Trace
+from recall_cli.measure.trace import Relation, Tally, Trace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,6 +25,7 @@ class Grid:
     hits: Ints
     """Shape (cutoffs, 2 * namespaces)."""
     wrong: Ints
+    unsure: Ints
     queries: Ints
     exact: Ints
     """Shape (cutoffs, namespaces)."""
@@ -35,10 +36,10 @@ def grid(trace: Trace, taus: tuple[float, ...] = TAUS) -> Grid:
     stream = trace.stream
     spaces, cutoffs = len(stream.namespaces), np.array(taus)[:, None]
     hits = np.zeros((len(taus), 2 * spaces), dtype=np.int64)
-    wrong, queries = np.zeros_like(hits), np.zeros_like(hits)
+    wrong, unsure, queries = np.zeros_like(hits), np.zeros_like(hits), np.zeros_like(hits)
     exact = np.zeros((len(taus), spaces), dtype=np.int64)
-    for space in range(spaces):
-        members = np.flatnonzero(stream.namespace == space)
+    for members in trace.partitions:
+        space = trace.space[int(members[0])]
         place = {int(row): i for i, row in enumerate(members)}
         vectors, answers = stream.vectors[members], stream.answer[members]
         held = np.zeros((len(taus), len(members)), dtype=bool)
@@ -57,11 +58,29 @@ def grid(trace: Trace, taus: tuple[float, ...] = TAUS) -> Grid:
                 close = similarities[near[first]] >= cutoffs[:, 0]
                 served = stored[np.arange(len(taus)), first] & close & ~repeated
                 hits[:, cell] += served
-                wrong[:, cell] += served & (answers[near[first]] != answers[i])
+                if stream.same is None:
+                    wrong[:, cell] += served & (answers[near[first]] != answers[i])
+                else:
+                    rights = _judged(stream.same, row, members[near[first]], served)
+                    wrong[:, cell] += rights == WRONG
+                    unsure[:, cell] += rights == UNSURE
             held[:, i] = ~served & ~repeated
             queries[:, cell] += ~repeated
             exact[:, space] += repeated
-    return Grid(hits, wrong, queries, exact)
+    return Grid(hits, wrong, unsure, queries, exact)
+
+
+RIGHT, WRONG, UNSURE = 0, 1, 2
+
+
+def _judged(same: Relation, i: int, served_by: Ints, served: NDArray[np.bool_]) -> Ints:
+    """Return what each cutoff's hit was; RIGHT where there is none. Each pair is asked for once."""
+    rights = np.full(len(served), RIGHT)
+    for j in np.unique(served_by[served]).tolist():
+        found = same(i, j)
+        if not found:
+            rights[served & (served_by == j)] = UNSURE if found is None else WRONG
+    return rights
 
 
 def at(table: Grid, choice: int) -> Tally:
@@ -71,17 +90,14 @@ def at(table: Grid, choice: int) -> Tally:
 
 def best(table: Grid, target: float) -> Tally:
     """Return the tally of the cutoff with the most hits that held the target: nobody knows it beforehand."""
-    choice = _most(table.hits.sum(axis=1), table.wrong.sum(axis=1), target)
+    choice = _most(table, slice(None), target)
     return _none(table) if choice is None else at(table, choice)
 
 
 def oracle(table: Grid, target: float) -> Tally:
     """Return the same, chosen for each namespace by itself."""
     spaces = table.exact.shape[1]
-    chosen = [
-        _most(table.hits[:, cells].sum(axis=1), table.wrong[:, cells].sum(axis=1), target)
-        for cells in (slice(2 * space, 2 * space + 2) for space in range(spaces))
-    ]
+    chosen = [_most(table, cells, target) for cells in (slice(2 * space, 2 * space + 2) for space in range(spaces))]
     if all(choice is None for choice in chosen):
         return _none(table)
     tally = _tally(table, np.array([0 if choice is None else choice for choice in chosen]))
@@ -89,12 +105,14 @@ def oracle(table: Grid, target: float) -> Tally:
         if choice is None:
             # Without a cutoff that holds, everything in it is a miss.
             for cell in (2 * space, 2 * space + 1):
-                tally.hits[cell] = tally.wrong[cell] = 0
+                tally.hits[cell] = tally.wrong[cell] = tally.unsure[cell] = 0
     return tally
 
 
-def _most(hits: Ints, wrong: Ints, target: float) -> int | None:
-    fits = (hits > 0) & (wrong <= target * hits)
+def _most(table: Grid, cells: slice, target: float) -> int | None:
+    hits, wrong, unsure = (counts[:, cells].sum(axis=1) for counts in (table.hits, table.wrong, table.unsure))
+    judged = hits - unsure
+    fits = (judged > 0) & (wrong <= target * judged)
     return int(np.where(fits, hits, -1).argmax()) if fits.any() else None
 
 
@@ -105,6 +123,7 @@ def _tally(table: Grid, choices: Ints) -> Tally:
         queries=table.queries[rows, cells].tolist(),
         hits=table.hits[rows, cells].tolist(),
         wrong=table.wrong[rows, cells].tolist(),
+        unsure=table.unsure[rows, cells].tolist(),
         exact=int(table.exact[choices, np.arange(table.exact.shape[1])].sum()),
     )
 
@@ -114,5 +133,6 @@ def _none(table: Grid) -> Tally:
     tally = at(table, len(table.hits) - 1)
     tally.hits = [0] * len(tally.hits)
     tally.wrong = [0] * len(tally.wrong)
+    tally.unsure = [0] * len(tally.unsure)
     tally.feasible = False
     return tally

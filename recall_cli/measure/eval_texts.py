@@ -126,8 +126,8 @@ def _stream(
 ) -> Stream:
     names, namespace = np.unique(np.array(namespaces), return_inverse=True)
     # A class means the same answer only inside its namespace, and no cache looks beyond it anyway.
-    answer = _numbers(list(zip(namespaces, classes, strict=True)))
-    text = _numbers(list(zip(namespaces, texts, strict=True)))
+    answer = numbers(list(zip(namespaces, classes, strict=True)))
+    text = numbers(list(zip(namespaces, texts, strict=True)))
     stream = Stream(name, tuple(names.tolist()), namespace, vectors, answer, text)
     if evidence:
         stream.pair = TextEvidence(texts)
@@ -154,7 +154,7 @@ class TextEvidence:
         return known
 
 
-def _numbers(keys: Sequence[Any]) -> Ints:
+def numbers(keys: Sequence[Any]) -> Ints:
     """Return a number for each key, equal where the keys are."""
     seen: dict[Any, int] = {}
     return np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)

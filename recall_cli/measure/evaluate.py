@@ -17,7 +17,7 @@ from typing import Any
 
 from recall_cli.core.policy import StaticPolicy
 from recall_cli.errors import GateFailed, RecallError, UsageError
-from recall_cli.measure.eval_policies import ADAPTIVE, GIVEN, POLICIES, Outcome, Settings, Source, run_seed
+from recall_cli.measure.eval_policies import ADAPTIVE, GIVEN, POLICIES, Outcome, Settings, Source, adaptive, run_seed
 from recall_cli.measure.eval_rows import by_namespace, comparisons, curve, row
 from recall_cli.measure.result import new_result
 from recall_cli.measure.timing import one_thread
@@ -41,6 +41,8 @@ class Plan:
     """None: one a processor. 1 runs here, without other processes."""
     said: tuple[Warn, ...] = ()
     """What reading the source had to say."""
+    one_stream: bool = False
+    """Whether every run asks the same questions, so that more of them say more about the order alone."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be evaluated before anything runs."""
@@ -55,21 +57,22 @@ class Plan:
         if not self.settings.targets or not all(0 < target < 1 for target in self.settings.targets):
             raise UsageError("--target takes rates between 0 and 1", hint="0.01,0.05 means 1 % and 5 %")
 
+    def check(self) -> None:
+        """Refuse an impossible promise, before anything is read and not in another process."""
+        if ADAPTIVE in self.settings.policies:
+            for target in self.settings.targets:
+                adaptive(target, 0, self.settings)
+
 
 def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     """Evaluate and return a row for each policy and target.
 
     Ctrl-C, or a process that dies, ends the run early: the finished seeds are reported, with a warning.
     """
-    settings = plan.settings
-    if ADAPTIVE in settings.policies:
-        from recall_cli.measure.eval_policies import adaptive
-
-        for target in settings.targets:
-            adaptive(target, 0, settings)  # refuses impossible promises now, not in another process
+    plan.check()
     result = new_result(
         "eval",
-        {"workload": plan.source.name, "runs": plan.runs, "seed": plan.seed} | asdict(settings),
+        {"workload": plan.source.name, "runs": plan.runs, "seed": plan.seed} | asdict(plan.settings),
     )
     outcomes: list[Outcome] = []
     stopped: Warn | None = None
@@ -102,7 +105,10 @@ def report(result: Result, plan: Plan, outcomes: Sequence[Outcome]) -> None:
     settings = plan.settings
     compared: list[dict[str, Any]] = []
     for target in settings.targets:
-        rows = [row(plan.source.name, policy, target, outcomes, settings.confidence) for policy in settings.policies]
+        rows = [
+            row(plan.source.name, policy, target, outcomes, settings.confidence, one_stream=plan.one_stream)
+            for policy in settings.policies
+        ]
         compared += comparisons(target, outcomes, rows)
         result.rows += rows
     result.summary = {
@@ -113,7 +119,7 @@ def report(result: Result, plan: Plan, outcomes: Sequence[Outcome]) -> None:
             entry
             for target in settings.targets
             for policy in settings.policies
-            for entry in by_namespace(target, policy, outcomes)
+            for entry in by_namespace(target, policy, outcomes, one_stream=plan.one_stream)
         ],
         "curve": curve(outcomes, result.rows),
     }
@@ -128,12 +134,17 @@ def check(
         if entry["policy"] != policy:
             continue
         at = f"{policy} on {entry['workload']} at a target of {100 * entry['target']:g} %"
-        worst, least = entry["false_hit_interval"][1], entry["hit_rate_interval"][0]
+        # A hit that nobody can judge may be wrong: what is proved is proved with all of them against it.
+        worst, least = entry["false_hit_bounds_interval"][1], entry["hit_rate_interval"][0]
+        unsure = f", {entry['unsure_hits']:,} of them not judged" if entry["unsure_hits"] else ""
         # Who serves nothing serves nothing wrong; the other limit is there to catch it.
         if max_false_hit is not None and entry["hits"] and worst > max_false_hit:
             raise GateFailed(
-                f"{at}: up to {100 * worst:.2f} % of its hits may be wrong, the limit is {100 * max_false_hit:g} %",
-                hint="aim lower with --target; or more --runs, if the interval is merely wide",
+                f"{at}: up to {100 * worst:.2f} % of its hits may be wrong{unsure}, "
+                f"the limit is {100 * max_false_hit:g} %",
+                hint="let a model judge more of them (--judge llm:MODEL --judge-limit N), or aim lower with --target"
+                if unsure
+                else "aim lower with --target; or more --runs, if the interval is merely wide",
             )
         if min_hit_rate is not None and least < min_hit_rate:
             raise GateFailed(

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 FALSE_HITS = (0.005, 0.01, 0.05)
 """Shares of traps that may be served: the targets people set. Fewer than 1 / share traps decide nothing."""
+POINTS = 200
+"""Points kept of a curve: as many as a picture can show."""
 DECIMALS = 6
 """Cosines of float32 vectors carry noise of 1e-7: a text and its words in another order must tie."""
 NEVER = -math.inf
@@ -217,6 +219,35 @@ def summary(
             for name, s in others.items()
         }
     return out
+
+
+def curve(pairs: Sequence[Pair], scorings: Mapping[str, Floats]) -> list[dict[str, Any]]:
+    """Return what each scoring serves at every cutoff: shares of should-hit pairs and of traps, fewest served first.
+
+    Empty where one label is missing. At most about POINTS points a scoring.
+    """
+    points: list[dict[str, Any]] = []
+    same = np.array([pair.same for pair in pairs], dtype=np.bool_)
+    if not len(pairs) or same.all() or not same.any():
+        return points
+    for name, scores in scorings.items():
+        order, ends = ladder(scores)
+        ends = ends[np.isfinite(scores[order[ends]])]
+        hit, trap = np.cumsum(same[order])[ends], np.cumsum(~same[order])[ends]
+        step = max(1, len(ends) // POINTS)
+        shown = np.unique(np.append(np.arange(0, len(ends), step), len(ends) - 1)) if len(ends) else ends
+        points += [
+            {
+                "scoring": name,
+                "cutoff": float(scores[order[ends[i]]]),
+                "hit_rate": float(hit[i] / same.sum()),
+                "hits": int(hit[i]),
+                "false_hit_share": float(trap[i] / (~same).sum()),
+                "false_hits": int(trap[i]),
+            }
+            for i in shown.tolist()
+        ]
+    return points
 
 
 def _by_share(found: Mapping[str, Scored], value: Callable[[Sampled], Any]) -> dict[str, dict[str, Any]]:

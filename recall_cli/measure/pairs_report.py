@@ -25,9 +25,9 @@ def run(path: str, *, embedder: str = "static", tau: float = 0.8, seed: int = 0)
     found = load_pairs(path, standard_input())
     result = new_result("eval", {"pairs": path, "embedder": embedder, "tau": tau, "seed": seed, "folds": FOLDS})
     scores = scorings(found.pairs, make_embedder(embedder), folds=FOLDS, seed=seed)
-    result.summary = pairs_eval.summary(
-        found.pairs, {NAMES[name]: values for name, values in scores.items()}, seed=seed
-    )
+    named = {NAMES[name]: values for name, values in scores.items()}
+    result.summary = pairs_eval.summary(found.pairs, named, seed=seed)
+    result.summary["curve"] = pairs_eval.curve(found.pairs, named)
     result.summary["skipped"] = dict(found.skipped)
     result.rows = pairs_eval.trap_report(found.pairs, scores["similarity"], tau)
     result.warnings += found.warnings

@@ -72,24 +72,26 @@ def from_json(data: bytes) -> Result:
 
 
 class OutFile:
-    """An `--out` file: proved writable before the long run, replaced whole by every write.
+    """A file of results (`--out`, `--plot`): proved writable before the long run, replaced whole by every write.
 
     A symbolic link is followed, a device or a pipe is written to, never replaced.
     Raises UsageError at once when the file cannot be written, so that no run is lost to a typo.
     """
 
-    def __init__(self, path: str, *, inputs: Sequence[str] = ()) -> None:
+    def __init__(self, path: str, *, inputs: Sequence[str] = (), option: str = "--out") -> None:
         """Prove that the file can be written.
 
-        :param inputs: files the run reads: writing over one of them would destroy it.
+        :param inputs: files the run reads, or writes too: writing over one of them would destroy it.
+        :param option: what the user calls it by.
         """
         self.name = path
+        self.option = option
         try:
             self.path = Path(os.path.realpath(path))
             if self.path.is_dir():
-                raise UsageError(f"--out {path} is a folder", hint="name a file inside it")
+                raise UsageError(f"{option} {path} is a folder", hint="name a file inside it")
             if any(os.path.exists(name) and os.path.samefile(name, path) for name in inputs if os.path.exists(path)):
-                raise UsageError(f"--out {path} is the file that is read", hint="name another file")
+                raise UsageError(f"{option} {path} is the file that is read", hint="name another file")
             self._is_stdout = _is_stdout(path)
             self._direct = self._is_stdout or (self.path.exists() and not self.path.is_file())
             if not self._direct:
@@ -97,7 +99,7 @@ class OutFile:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise UsageError(
-                f"--out {path!r} cannot be written: {reason}", hint="name a file in a folder you can write to"
+                f"{option} {path!r} cannot be written: {reason}", hint="name a file in a folder you can write to"
             ) from error
 
     def write(self, data: bytes) -> None:
@@ -120,7 +122,7 @@ class OutFile:
             temporary.replace(self.path)
         except OSError as error:
             raise RecallError(
-                f"--out {self.name} could not be written: {error.strerror}",
+                f"{self.option} {self.name} could not be written: {error.strerror}",
                 hint="free some space, or name another file",
             ) from error
         finally:

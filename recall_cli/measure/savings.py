@@ -64,7 +64,7 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     result = new_result("savings", asdict(plan))
     prices = PriceBook()
     tally = Tally()
-    records = read_log(plan.log, tally, on_bytes=_reading(plan.log, progress))
+    records = read_log(plan.log, tally, on_bytes=reading(plan.log, progress))
     found = collect(records, tally, embedder=embedder, prices=prices, allow_sampled=plan.allow_sampled)
     calls = [row.call for row in found.rows if row.call]
     latency = median_latency(calls)
@@ -79,7 +79,8 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     return result
 
 
-def _reading(log: str, progress: Progress | None) -> Callable[[int], None] | None:
+def reading(log: str, progress: Progress | None) -> Callable[[int], None] | None:
+    """Return what `read_log` tells how far it is; None where nobody wants to know."""
     if progress is None:
         return None
     total = os.path.getsize(log) if log != "-" and os.path.isfile(log) else 0

@@ -72,7 +72,7 @@ def collect(
     models: dict[str, str] = {}
     for record in records:
         request = parse_body(record.provider, record.request, tenant=record.tenant)
-        excluded = _exclusion(record, request, allow_sampled=allow_sampled)
+        excluded = exclusion(record, request, allow_sampled=allow_sampled)
         cost = None
         # A call that a cache already answered cost nothing: it is neither spent nor to be saved.
         if record.usage is not None and record.flaw != "already_cached":
@@ -101,7 +101,7 @@ def collect(
     return found
 
 
-def _exclusion(record: LogRecord, request: Request | Bypass, *, allow_sampled: bool) -> str:
+def exclusion(record: LogRecord, request: Request | Bypass, *, allow_sampled: bool) -> str:
     """Return why a call stays outside the cache. SAMPLED comes last: it counts what a flag would admit."""
     if record.flaw in FIRST_FLAWS:
         return record.flaw

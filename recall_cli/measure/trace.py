@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
+T = TypeVar("T")
+
 DEPTH = 64
 """Neighbours kept of each question: a longer list spares searches and costs memory."""
 BLOCK_CELLS = 4_000_000
@@ -30,6 +32,8 @@ BLOCK_CELLS = 4_000_000
 
 PairEvidence = Callable[[int, int], Evidence]
 """(question, earlier question) -> what their texts tell; similarity, margin and history are not its business."""
+Relation = Callable[[int, int], bool | None]
+"""(question, earlier question) -> whether one answer serves both; None: nobody can tell. It need not be transitive."""
 NO_EVIDENCE = Evidence(0.0)
 """What may be claimed of two vectors without texts."""
 
@@ -41,10 +45,10 @@ class Stream:
     name: str
     namespaces: tuple[str, ...]
     namespace: Ints
-    """Of each question, an index into `namespaces`; a cache answers only within one."""
+    """Of each question, an index into `namespaces`; a cutoff is learned for each."""
     vectors: Vector
     answer: Ints
-    """Equal means that one stored answer serves both."""
+    """Equal means that one stored answer serves both, unless `same` says what does."""
     text: Ints
     """Equal means the same text: a repeat is an exact hit and no policy's business."""
     false_alarm: float = 0.0
@@ -52,9 +56,19 @@ class Stream:
     missed: float = 0.0
     """How often it calls two different answers equal."""
     pair: PairEvidence | None = None
+    wall: Ints | None = None
+    """Of each question, the partition beyond which no cache looks, inside one namespace; None: the namespace."""
+    same: Relation | None = None
+    """Where answers have no classes but are compared two by two: the truth, in place of `answer`."""
 
     def __len__(self) -> int:
         return len(self.answer)
+
+    def partitions(self) -> list[Ints]:
+        """Return the questions of each partition, in the order they are asked."""
+        walls = self.namespace if self.wall is None else self.wall
+        order = np.argsort(walls, kind="stable")
+        return np.split(order, np.flatnonzero(np.diff(walls[order])) + 1) if len(order) else []
 
     def reordered(self, order: Ints) -> Stream:
         """Return the same questions in another order."""
@@ -68,19 +82,27 @@ class Stream:
             self.false_alarm,
             self.missed,
             None if self.pair is None else Reordered(self.pair, order),
+            None if self.wall is None else self.wall[order],
+            None if self.same is None else Reordered(self.same, order),
         )
+
+    def with_answers_of(self, order: Ints) -> None:
+        """Give each question the answer of another: what is learned from such a stream is learned from nothing."""
+        self.answer = self.answer[order]
+        if self.same is not None:
+            self.same = Reordered(self.same, order)
 
 
 @dataclass(frozen=True, slots=True)
-class Reordered:
-    """The evidence of a stream that was put in another order."""
+class Reordered(Generic[T]):
+    """What is known of two questions of a stream that was put in another order."""
 
-    pair: PairEvidence
+    of: Callable[[int, int], T]
     order: Ints
 
-    def __call__(self, i: int, j: int) -> Evidence:
-        """Return the evidence of the questions now at these positions."""
-        return self.pair(int(self.order[i]), int(self.order[j]))
+    def __call__(self, i: int, j: int) -> T:
+        """Return what is known of the questions now at these positions."""
+        return self.of(int(self.order[i]), int(self.order[j]))
 
 
 @dataclass(slots=True)
@@ -90,9 +112,13 @@ class Tally:
     queries: list[int]
     hits: list[int]
     wrong: list[int]
+    unsure: list[int]
+    """Hits of which nobody can tell whether they are wrong; they are not among `wrong`."""
     exact: int = 0
     audits: int = 0
     reasks: int = 0
+    unlabelled: int = 0
+    """Misses and audits that gave no label, since nobody could tell."""
     feasible: bool = True
     first_hit_label: int | None = None
     """Labels that were needed before the first hit; None when there was no hit."""
@@ -110,14 +136,18 @@ class Trace:
         self.rows: list[list[int]] = [[] for _ in range(n)]
         self.similarities: list[list[float]] = [[] for _ in range(n)]
         self.complete = [True] * n
-        """Whether the list holds all earlier questions of the namespace."""
+        """Whether the list holds all earlier questions of the partition."""
         self.half = (np.arange(n) >= n // 2).astype(int).tolist()
         self.space: list[int] = stream.namespace.tolist()
         self.answer: list[int] = stream.answer.tolist()
         self.twins = _twins(stream)
+        self.partitions = stream.partitions()
+        self.partition = [0] * n
         self._pairs: dict[tuple[int, int], Evidence] = {}
-        for space in range(len(stream.namespaces)):
-            self._neighbours(np.flatnonzero(stream.namespace == space))
+        for number, members in enumerate(self.partitions):
+            for row in members.tolist():
+                self.partition[row] = number
+            self._neighbours(members)
 
     def _neighbours(self, members: Ints) -> None:
         vectors = self.stream.vectors[members]
@@ -168,13 +198,13 @@ class CacheReplay:
         self.group = list(range(n))
         self.labels = [0] * n
         self.wrong = [0] * n
-        self._members: list[list[int]] = [[] for _ in trace.stream.namespaces]
+        self._members: list[list[int]] = [[] for _ in trace.partitions]
 
     def insert(self, i: int, group: int) -> None:
         """Store the answer of a question under its answer group."""
         self.held[i] = 1
         self.group[i] = group
-        self._members[self.trace.space[i]].append(i)
+        self._members[self.trace.partition[i]].append(i)
 
     def candidate(self, i: int, k: int) -> tuple[int, float, float] | None:
         """Return (nearest, its similarity, margin to the best of another group), None when the cache is empty.
@@ -194,13 +224,13 @@ class CacheReplay:
                         return best, first, 0.0
                 elif group[row] != group[best] or seen == k:
                     return best, first, first - last
-        if not trace.complete[i] and len(self._members[trace.space[i]]) > seen:
+        if not trace.complete[i] and len(self._members[trace.partition[i]]) > seen:
             return self._search(i, k)
         return (best, first, first - last) if best >= 0 else None
 
     def _search(self, i: int, k: int) -> tuple[int, float, float]:
         """Search the whole cache, for the few questions whose list held too little of it."""
-        members = np.array(self._members[self.trace.space[i]])
+        members = np.array(self._members[self.trace.partition[i]])
         vectors = self.trace.stream.vectors
         similarities = vectors[members] @ vectors[i]
         top = np.argsort(-similarities, kind="stable")[:k].tolist()
@@ -214,16 +244,16 @@ def replay(trace: Trace, policy: Policy, luck: NDArray[np.float64]) -> Tally:
 
     It sees labels of misses and of audited hits alone. A miss is stored, and so is the fresh answer of an
     audit that showed another one. An audit that says "different" asks once more and stands only if that
-    says so too.
+    says so too. Where nobody can tell there is no label: a miss is stored, a hit stands (see `Cache.learn`).
 
     :param luck: uniform numbers, shape (n, 2): the comparator's errors, the same for every policy.
     """
     stream, cache = trace.stream, CacheReplay(trace)
     cells = 2 * len(stream.namespaces)
-    tally = Tally([0] * cells, [0] * cells, [0] * cells)
+    tally = Tally([0] * cells, [0] * cells, [0] * cells, [0] * cells)
     noise = (stream.missed, stream.false_alarm)
     draws: list[list[float]] = luck.tolist()
-    answer, labels = trace.answer, 0
+    answer, same_of, labels = trace.answer, stream.same, 0
     for i, namespace in enumerate(trace.space):
         if trace.twins[i] and any(cache.held[j] for j in trace.twins[i]):
             tally.exact += 1
@@ -240,15 +270,21 @@ def replay(trace: Trace, policy: Policy, luck: NDArray[np.float64]) -> Tally:
         evidence.history = history(cache.labels[j], cache.wrong[j])
         name = stream.namespaces[namespace]
         verdict = policy.decide(name, evidence)
-        right = answer[i] == answer[j]
+        right = answer[i] == answer[j] if same_of is None else same_of(i, j)
         if verdict.serve:
             tally.hits[cell] += 1
-            tally.wrong[cell] += not right
+            tally.wrong[cell] += right is False
+            tally.unsure[cell] += right is None
             if tally.first_hit_label is None:
                 tally.first_hit_label = labels
             if not verdict.audit:
                 continue
             tally.audits += 1
+        if right is None:
+            tally.unlabelled += 1
+            if not verdict.serve:
+                cache.insert(i, i)
+            continue
         same = right != (draws[i][0] < noise[right])
         if verdict.serve and not same:
             tally.reasks += 1

@@ -29,6 +29,17 @@ def test_table_and_document(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     assert {(row["policy"], row["target"]) for row in document["rows"]} >= {("adaptive", 0.02), ("static@0.8", 0.05)}
 
 
+def test_several_workloads_get_an_overview(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "-w", "sparse", "-w", "no-recurrence", "--runs", "1", "--format", "markdown"]) == 0
+    printed = capsys.readouterr().out
+    overview = printed[: printed.index("sparse, target")]
+    assert "by workload" in overview
+    assert [line.split("|")[1].strip(" ✗") for line in overview.splitlines() if line.startswith("| ")][2:] == [
+        "sparse",
+        "no-recurrence",
+    ]
+
+
 def test_your_own_classes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "classes.csv"
     with path.open("w", newline="") as file:
