@@ -8,7 +8,8 @@ from typing import Any
 from recall_cli.logs import sse
 from recall_cli.types import Json
 
-TRUNCATED = ("length", "max_tokens", "pause_turn", "model_context_window_exceeded")
+TRUNCATED = ("length", "max_tokens", "pause_turn", "model_context_window_exceeded",
+             "max_output_tokens", "incomplete", "in_progress", "cancelled")  # fmt: skip
 REFUSED = ("content_filter", "refusal")
 TOOLS = ("tool_calls", "function_call", "tool_use")
 
@@ -37,7 +38,12 @@ def read(response: Any, *, status: int | None = None) -> Answer:
     if not isinstance(response, dict):
         missing = response is None or response in ("", [])
         return Answer(flaw="error" if _failed(status) else "no_answer" if missing else "answer_unreadable")
-    text, finish, tools, refused = _anthropic(response) if is_anthropic(response) else _openai(response)
+    if "choices" in response:
+        text, finish, tools, refused = _openai(response)
+    elif is_anthropic(response):
+        text, finish, tools, refused = _anthropic(response)
+    else:
+        text, finish, tools, refused = _responses(response)
     if _failed(status) or response.get("error") is not None:
         flaw = "error"
     elif streamed and not complete:
@@ -55,6 +61,23 @@ def read(response: Any, *, status: int | None = None) -> Answer:
     return Answer(response, text, finish, flaw, _tier(response))
 
 
+def _responses(body: Json) -> tuple[str | None, str, bool, bool]:
+    """Read a body of OpenAI's Responses API."""
+    items = body.get("output")
+    if not isinstance(items, list):
+        return None, "", False, False
+    items = [item for item in items if isinstance(item, dict)]
+    messages = [item for item in items if item.get("type") == "message"]
+    parts = [part for item in messages if isinstance(item.get("content"), list) for part in item["content"]]
+    details = body.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, dict) else None
+    # "max_output_tokens" or "content_filter"; the status alone says that it is not whole.
+    finish = str(reason or body.get("status") or "")
+    refused = any(isinstance(part, dict) and part.get("type") == "refusal" for part in parts)
+    tools = any(str(item.get("type", "")).endswith("_call") for item in items)
+    return "".join(_text(item.get("content")) for item in messages), finish, tools, refused
+
+
 def is_anthropic(body: Json) -> bool:
     """True for a body of Anthropic's; those written by hand often lack its "type": "message"."""
     return body.get("type") == "message" or ("choices" not in body and isinstance(body.get("content"), list))
@@ -70,7 +93,14 @@ def _openai(body: Json) -> tuple[str | None, str, bool, bool]:
     choices = [c for c in choices if isinstance(c, dict)] if isinstance(choices, list) else []
     messages = [c["message"] for c in choices if isinstance(c.get("message"), dict)]
     if not messages:
-        return None, "", False, False
+        # The API before chat: a choice is its text.
+        messages = [{"content": c["text"]} for c in choices if isinstance(c.get("text"), str)]
+        if not messages:
+            return None, "", False, False
+    if len(choices) == 1:
+        only, finish = messages[0], str(choices[0].get("finish_reason") or "")
+        tools = bool(only.get("tool_calls") or only.get("function_call"))
+        return _text(only.get("content")), finish, tools, bool(only.get("refusal"))
     finishes = [str(c.get("finish_reason") or "") for c in choices]
     # With n answers the worst ending decides: all of them would be replayed.
     finish = next((f for f in finishes if f in (*TRUNCATED, *REFUSED, *TOOLS)), finishes[0])

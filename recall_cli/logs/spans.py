@@ -41,11 +41,12 @@ def read_span(row: Json, body: Json) -> Span:
     the day counts; the answer's own comes last.
     """
     span = Span()
-    day, hour = "", next(filter(None, (clock(row.get(name)) for name in START)), "")
+    named = [row[name] for name in START if name in row]
+    hours = [clock(value) for value in named]
+    day, hour = "", next(filter(None, hours), "")
     start: Moment | None = None
-    for name in START:
-        value = row.get(name)
-        if value is None or clock(value):
+    for value, hour_only in zip(named, hours, strict=True):
+        if value is None or hour_only:
             continue
         found = parse_time(value)
         if found is None:
@@ -83,12 +84,16 @@ def _end(row: Json, span: Span, day: str) -> float | None:
 def _durations(row: Json, span: Span, day: str) -> Iterator[float]:
     """Yield the seconds that the call took, as each field that tells has it."""
     for name in END:
-        value = row.get(name)
+        if name not in row:
+            continue
+        value = row[name]
         ended = parse_time(f"{day} {hour}" if day and (hour := clock(value)) else value)
         # Days tell nothing of seconds.
         if ended is not None and not ended.day_only and not span.day_only:
             yield ended.seconds - (span.start or 0.0)
     for name, unit in LATENCY.items():
+        if name not in row:
+            continue
         took: Any = row.get(name)
         if isinstance(took, (int, float)) and not isinstance(took, bool):
             # A number of any size may stand there, also one that no float can hold.

@@ -15,6 +15,7 @@ import orjson
 from recall_cli.types import Json
 
 DONE = "[DONE]"
+RESPONSE_ENDS = ("response.completed", "response.incomplete", "response.failed")
 BLANK = "\ufeff \t\r\n"
 """What may stand before the first character of a body that was logged as text: a byte order mark, white space."""
 
@@ -64,6 +65,7 @@ def collapse(events: Iterable[Json], *, need_done: bool = False, done: bool = Fa
         decoded chunks cannot hold that mark.
     """
     openai, anthropic = _OpenAI(), _Anthropic()
+    whole: dict[str, Any] | None = None
     error: Any = None
     for event in events:
         if event.get("error") is not None:
@@ -71,8 +73,13 @@ def collapse(events: Iterable[Json], *, need_done: bool = False, done: bool = Fa
         elif "choices" in event:
             openai.feed(event)
         elif isinstance(event.get("type"), str):
+            if event["type"] in RESPONSE_ENDS and isinstance(event.get("response"), dict):
+                # The Responses API repeats the whole body at the end.
+                whole = event["response"]
             anthropic.feed(event)
-    if anthropic.seen:
+    if whole is not None:
+        body, complete = whole, True
+    elif anthropic.seen:
         body, complete = anthropic.body(), anthropic.stopped
     else:
         body, complete = openai.body(), bool(openai.finish) and (done or not need_done)

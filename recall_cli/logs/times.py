@@ -40,10 +40,12 @@ def parse_time(value: Any) -> Moment | None:
     if not isinstance(value, str):
         return None
     text = value.strip()
-    try:
-        return _epoch(float(text))
-    except ValueError:
-        pass
+    # Most logs write ISO 8601: "2026-" needs no look at whether it is a number.
+    if text[4:5] != "-":
+        try:
+            return _epoch(float(text))
+        except ValueError:
+            pass
     when = _iso(text) or _http_date(text)
     if when is None:
         return None
@@ -55,7 +57,8 @@ def parse_time(value: Any) -> Moment | None:
 
 def clock(value: Any) -> str:
     """Return a time of day without its day ("9:05:07" as "09:05:07"), or "" when the value is none."""
-    found = _CLOCK.fullmatch(value) if isinstance(value, str) else None
+    # A date has its first hyphen before any colon; the expression is asked about the rest.
+    found = _CLOCK.fullmatch(value) if isinstance(value, str) and value[4:5] != "-" else None
     if found is None:
         return ""
     time = found.group(1)
@@ -70,6 +73,10 @@ def _epoch(number: int | float) -> Moment | None:
 
 
 def _iso(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        pass
     spaced = _SPACED_ZONE.search(text)
     if spaced:
         zone = spaced.group(1).upper()

@@ -59,6 +59,6 @@ def test_errors_name_the_file_cleanly(tmp_path: Path, content: bytes | None) -> 
     assert "a\\x1b[1m\\nb" in str(caught.value)
     path.unlink(missing_ok=True)
     path.mkdir()
-    with pytest.raises(InputError, match="is a folder") as caught:
+    with pytest.raises(InputError, match="the folder") as caught:
         list(read_log(str(path), Tally()))
     assert str(caught.value).isprintable()

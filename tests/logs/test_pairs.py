@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from recall_cli.errors import InputError
 from recall_cli.logs import reader
-from recall_cli.logs.pairs import Tally, _record, read_log
+from recall_cli.logs.from_pairs import Pairs
+from recall_cli.logs.read import read_log
+from recall_cli.logs.record import to_record
+from recall_cli.logs.tally import Tally
 from recall_cli.types import LogRecord, Usage
 
 T = 1_729_464_476.0
@@ -36,6 +39,12 @@ def read(path: Path, *lines: bytes | dict[str, Any]) -> tuple[list[LogRecord], T
     return list(read_log(str(path), tally)), tally
 
 
+def _record(fields: dict[str, Any], source: str, tally: Tally) -> LogRecord | str:
+    (found,) = Pairs().read(fields, source)
+    assert not isinstance(found, str)
+    return to_record(found, "pairs", tally)
+
+
 def one(fields: dict[str, Any]) -> LogRecord:
     found = _record(fields, "log:1", Tally())
     assert isinstance(found, LogRecord)
@@ -46,7 +55,9 @@ def test_one_record(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     records, tally = read(path, row())
     assert records == [
-        LogRecord(f"{path}:1", "openai", "gpt-4o-2024-08-06", REQUEST, "Hello", Usage(9, 2), T, finish="stop")
+        LogRecord(
+            f"{path}:1", "openai", "gpt-4o-2024-08-06", REQUEST, "Hello", Usage(9, 2), T, finish="stop", format="pairs"
+        )
     ]
     assert (tally.lines, tally.records, tally.usage_read) == (1, 1, {("openai", "inclusive"): 1})
 

@@ -1,0 +1,75 @@
+"""The formats that recall reads, and which of them a file is in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from recall_cli.errors import UsageError
+from recall_cli.logs.adapter import Adapter
+from recall_cli.logs.from_llm import Llm
+from recall_cli.logs.from_pairs import Pairs
+from recall_cli.logs.from_store import Store
+from recall_cli.logs.from_vllm import Vllm
+from recall_cli.logs.tally import Sniffed
+
+ADAPTERS: tuple[type[Adapter], ...] = (
+    Pairs,
+    Llm,
+    Store,
+    Vllm,
+)
+"""One line a format. The order settles ties: the first of two equal scores is chosen."""
+NAMES = tuple(adapter.name for adapter in ADAPTERS)
+
+
+class Formats:
+    """The adapters of one reading, and the choice between them."""
+
+    def __init__(self, format: str = "", fields: Mapping[str, str] | None = None) -> None:
+        """Make the adapters.
+
+        :param format: the name of the only format to read; "" sniffs file by file and row by row.
+        """
+        if format and format not in NAMES:
+            close = get_close_matches(format, NAMES, n=1)
+            raise UsageError(
+                f"there is no log format {format!r}" + (f"; did you mean {close[0]}?" if close else ""),
+                hint=f"the formats are: {', '.join(NAMES)}",
+            )
+        self.adapters: list[Adapter] = [adapter() for adapter in ADAPTERS]
+        self._forced = next((a for a in self.adapters if a.name == format), None)
+
+    def knows(self, row: dict[str, Any]) -> bool:
+        """Return whether any format knows a row by its keys."""
+        return any(adapter.score(row) for adapter in self.adapters)
+
+    def sniff(self, file: str, rows: Iterable[Any]) -> tuple[Adapter, Sniffed]:
+        """Return the adapter that knows most keys of a file's first rows, and what was decided.
+
+        Rows that no format knows are left to the pairs adapter, which says what they lack.
+        """
+        scores = dict.fromkeys(self.adapters, 0)
+        for row in rows:
+            if isinstance(row, dict):
+                for adapter in self.adapters:
+                    scores[adapter] += adapter.score(row)
+        ranked = sorted(self.adapters, key=lambda adapter: -scores[adapter])
+        if self._forced is not None:
+            ranked = [self._forced, *(a for a in ranked if a is not self._forced)]
+        chosen, second = ranked[0], ranked[1]
+        known = scores[second] > 0
+        return chosen, Sniffed(
+            file, chosen.name, scores[chosen], second.name if known else "", scores[second] if known else 0
+        )
+
+    def adapter_of(self, row: dict[str, Any], chosen: Adapter) -> Adapter:
+        """Return who reads a row that the file's adapter does not know."""
+        if self._forced is not None:
+            return self._forced
+        best, score = chosen, 0
+        for adapter in self.adapters:
+            if (found := adapter.score(row)) > score:
+                best, score = adapter, found
+        return best

@@ -1,0 +1,86 @@
+"""From one line of text to a row: strict and fast first, lenient for the few that need it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from recall_cli.logs.otlp import spans
+from recall_cli.logs.tally import Tally
+from recall_cli.types import Json
+
+WRAPPERS = frozenset(
+    ("resourceSpans", "resource_spans", "log", "batch", "post", "patch", "requests", "data", "runs", "spans",
+     "observations", "traces", "items", "results")
+)  # fmt: skip
+"""Keys under which exports and API answers hold their rows."""
+ROW_KEYS = frozenset(("request", "response", "messages", "body", "custom_id", "attributes"))
+"""A row that has one of these is a row, whatever else it holds."""
+
+
+def parse_line(line: bytes, tally: Tally) -> Any:
+    """Return the JSON value of a line, or MALFORMED."""
+    try:
+        return orjson.loads(line)
+    except ValueError:
+        pass
+    # orjson is strict and fast; the few lines it refuses get a second, lenient reading.
+    text = line.decode("utf-8", "replace")
+    try:
+        value = json.loads(text.removeprefix("\ufeff").rstrip().removesuffix(","))
+    except (ValueError, RecursionError):
+        return MALFORMED
+    tally.repaired[_oddity(line, text)] += 1
+    return value
+
+
+MALFORMED = object()
+"""Stands for a line that is no JSON; None would be the JSON value null."""
+
+
+def _oddity(line: bytes, text: str) -> str:
+    if text.startswith("\ufeff"):
+        return "byte_order_mark"
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return "invalid_utf8"
+    return "comma_at_its_end" if text.rstrip().endswith(",") else "not_strict_json"
+
+
+def unfold(value: Any) -> Iterator[dict[str, Any] | str]:
+    """Yield the rows in a JSON value: itself, the items of a list, what an export's wrapper holds."""
+    if isinstance(value, dict):
+        if WRAPPERS.isdisjoint(value) or not ROW_KEYS.isdisjoint(value):
+            yield value
+        else:
+            yield from _unwrapped(value)
+    elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        for item in value:
+            yield from unfold(item)
+    else:
+        yield "not_an_object"
+
+
+def _unwrapped(value: Json) -> Iterator[dict[str, Any] | str]:
+    if isinstance(value.get("resourceSpans", value.get("resource_spans")), list):
+        yield from spans(value)
+        return
+    log = value.get("log")
+    held = log.get("entries") if isinstance(log, dict) else None
+    lists = (
+        [held] if isinstance(held, list) else [value[k] for k in WRAPPERS_IN_ORDER if isinstance(value.get(k), list)]
+    )
+    rows = [row for rows in lists for row in rows]
+    if not lists or not all(isinstance(row, dict) for row in rows):
+        yield dict(value)
+        return
+    for row in rows:
+        yield from unfold(row)
+
+
+WRAPPERS_IN_ORDER = ("post", "patch", *sorted(WRAPPERS - {"post", "patch", "log", "resourceSpans", "resource_spans"}))
+"""A run is posted before it is patched."""
