@@ -47,14 +47,15 @@ def _of_responses(request: Json) -> Json | None:
         given = [{"role": "user", "content": given}]
     if not isinstance(given, list) or not given:
         return None
-    messages = [_message(item) for item in given if isinstance(item, dict)]
+    messages = [item_message(item) for item in given if isinstance(item, dict)]
     if isinstance(request.get("instructions"), str):
         messages.insert(0, {"role": "system", "content": request["instructions"]})
     rest = {k: v for k, v in request.items() if k not in ("input", "instructions")}
     return {**rest, "messages": messages} if messages else None
 
 
-def _message(item: dict[str, Any]) -> dict[str, Any]:
+def item_message(item: dict[str, Any]) -> dict[str, Any]:
+    """Return an item of the Responses API as a message of the chat API."""
     if item.get("type", "message") != "message":
         # A tool's call or its result, or reasoning: part of the history, never a question.
         role = "tool" if str(item.get("type", "")).endswith("_output") else "assistant"

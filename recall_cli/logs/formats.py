@@ -8,17 +8,50 @@ from typing import Any
 
 from recall_cli.errors import UsageError
 from recall_cli.logs.adapter import Adapter
+from recall_cli.logs.from_anthropic_batch import AnthropicBatch
+from recall_cli.logs.from_claude_code import ClaudeCode
+from recall_cli.logs.from_codex import Codex
+from recall_cli.logs.from_har import Har
+from recall_cli.logs.from_helicone import Helicone
+from recall_cli.logs.from_langfuse import Langfuse
+from recall_cli.logs.from_langsmith import LangSmith
+from recall_cli.logs.from_litellm import LiteLLM
+from recall_cli.logs.from_litellm_spend import LiteLLMSpend
 from recall_cli.logs.from_llm import Llm
+from recall_cli.logs.from_openai_batch import OpenAIBatch
+from recall_cli.logs.from_openinference import OpenInference
+from recall_cli.logs.from_openrouter import OpenRouter
+from recall_cli.logs.from_otel import OTel
 from recall_cli.logs.from_pairs import Pairs
+from recall_cli.logs.from_plain import Plain
 from recall_cli.logs.from_store import Store
+from recall_cli.logs.from_trace import Azure, Mooncake
+from recall_cli.logs.from_vercel import Vercel
 from recall_cli.logs.from_vllm import Vllm
 from recall_cli.logs.tally import Sniffed
 
 ADAPTERS: tuple[type[Adapter], ...] = (
     Pairs,
+    OpenAIBatch,
+    AnthropicBatch,
+    LiteLLM,
+    LiteLLMSpend,
+    Langfuse,
+    Helicone,
+    LangSmith,
+    OTel,
+    OpenInference,
+    Vercel,
+    ClaudeCode,
+    Codex,
+    Har,
     Llm,
-    Store,
+    OpenRouter,
     Vllm,
+    Store,
+    Mooncake,
+    Azure,
+    Plain,
 )
 """One line a format. The order settles ties: the first of two equal scores is chosen."""
 NAMES = tuple(adapter.name for adapter in ADAPTERS)
@@ -38,7 +71,7 @@ class Formats:
                 f"there is no log format {format!r}" + (f"; did you mean {close[0]}?" if close else ""),
                 hint=f"the formats are: {', '.join(NAMES)}",
             )
-        self.adapters: list[Adapter] = [adapter() for adapter in ADAPTERS]
+        self.adapters: list[Adapter] = [Plain(fields) if kind is Plain else kind() for kind in ADAPTERS]
         self._forced = next((a for a in self.adapters if a.name == format), None)
 
     def knows(self, row: dict[str, Any]) -> bool:

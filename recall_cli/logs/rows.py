@@ -72,6 +72,13 @@ def _text_rows(path: str, lines: Iterator[tuple[int, bytes | None]], tally: Tall
             # Blank lines too: a cell may hold some.
             yield from tables.csv_rows(chain(head, lines))
             return
+    elif opening is not None:
+        head += islice(dense, 1)
+        if len(head) == 1:
+            # One document on one line: its items are what a reader would count.
+            rows = (row for _, row in _line_rows(iter(head), tally))
+            yield from enumerate(rows, start=head[0][0])
+            return
     yield from _line_rows(chain(head, dense), tally)
 
 

@@ -181,7 +181,7 @@ def test_against_the_extractor_itself(shared_data: Path) -> None:
         assert (found[0].input, found[0].output) == (theirs.input_tokens or 0, theirs.output_tokens or 0), body
         assert found[0].cache_read == (theirs.cache_read_tokens or 0), body
         checked += 1
-    assert checked > 1400
+    assert checked > 1300
 
 
 def _counts_thoughts_apart(raw: dict[str, Any]) -> bool:
