@@ -178,9 +178,12 @@ class Entry:
     wrong: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LogRecord:
-    """One call read from a user's log. Adapters in `logs/` fill in what their format carries."""
+    """One call read from a user's log. Adapters in `logs/` fill in what their format carries.
+
+    Not frozen: logs have millions of them.
+    """
 
     source: str
     """File and line, as `name:line`."""

@@ -59,6 +59,8 @@ class Adapter:
     """
 
     name: ClassVar[str] = ""
+    by_keys: ClassVar[bool] = False
+    """Whether the score depends on a row's keys alone: then rows of equal keys need to be scored once."""
 
     def score(self, row: Json) -> int:
         """Return how many keys of this format's own a row has, 0 when it cannot be one of its rows."""

@@ -14,7 +14,7 @@ REFUSED = ("content_filter", "refusal")
 TOOLS = ("tool_calls", "function_call", "tool_use")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answer:
     """The parts of a response that a report needs."""
 

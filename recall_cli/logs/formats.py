@@ -54,6 +54,8 @@ ADAPTERS: tuple[type[Adapter], ...] = (
     Plain,
 )
 """One line a format. The order settles ties: the first of two equal scores is chosen."""
+MAX_SHAPES = 1_024
+"""Sets of keys remembered: a log has a handful, unless its keys are data."""
 NAMES = tuple(adapter.name for adapter in ADAPTERS)
 
 
@@ -73,6 +75,7 @@ class Formats:
             )
         self.adapters: list[Adapter] = [Plain(fields) if kind is Plain else kind() for kind in ADAPTERS]
         self._forced = next((a for a in self.adapters if a.name == format), None)
+        self._shapes: dict[tuple[str, ...], Adapter] = {}
 
     def knows(self, row: dict[str, Any]) -> bool:
         """Return whether any format knows a row by its keys."""
@@ -98,11 +101,17 @@ class Formats:
         )
 
     def adapter_of(self, row: dict[str, Any], chosen: Adapter) -> Adapter:
-        """Return who reads a row that the file's adapter does not know."""
+        """Return who reads a row: the adapter that knows most of its keys, its file's when none knows any."""
         if self._forced is not None:
             return self._forced
+        shape = tuple(row)
+        known = self._shapes.get(shape)
+        if known is not None:
+            return known
         best, score = chosen, 0
         for adapter in self.adapters:
             if (found := adapter.score(row)) > score:
                 best, score = adapter, found
+        if score and best.by_keys and len(self._shapes) < MAX_SHAPES:
+            self._shapes[shape] = best
         return best

@@ -14,6 +14,7 @@ class AnthropicBatch(Adapter):
     """Half the list price, which `tier="batch"` says. Results carry no time at all."""
 
     name = "anthropic-batch"
+    by_keys = True
 
     def __init__(self) -> None:
         self._calls = Joiner()

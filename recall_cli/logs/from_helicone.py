@@ -16,6 +16,7 @@ class Helicone(Adapter):
     """The body's own usage counts first: the row's `prompt_tokens` leave out what an Anthropic cache read."""
 
     name = "helicone"
+    by_keys = True
 
     def score(self, row: Json) -> int:
         """Count its own columns."""

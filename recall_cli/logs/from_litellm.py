@@ -19,6 +19,7 @@ class LiteLLM(Adapter):
     """`prompt_tokens` include the cached ones: LiteLLM translates every provider's counts to OpenAI's."""
 
     name = "litellm"
+    by_keys = True
 
     def score(self, row: Json) -> int:
         """Count its own keys."""

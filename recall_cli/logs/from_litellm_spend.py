@@ -21,6 +21,7 @@ class LiteLLMSpend(Adapter):
     """Rows of the spend table; cached tokens stand in its metadata alone, and are part of `prompt_tokens`."""
 
     name = "litellm-spend"
+    by_keys = True
 
     def score(self, row: Json) -> int:
         """Count its own columns."""

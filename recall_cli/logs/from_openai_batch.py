@@ -16,6 +16,7 @@ class OpenAIBatch(Adapter):
     """Half the list price, which `tier="batch"` says. Neither file has a time but the answer's own."""
 
     name = "openai-batch"
+    by_keys = True
 
     def __init__(self) -> None:
         self._calls = Joiner()

@@ -14,6 +14,7 @@ class OpenRouter(Adapter):
     """Rows of the export. `tokens_prompt` include the cached ones, `tokens_completion` the reasoning."""
 
     name = "openrouter"
+    by_keys = True
 
     def score(self, row: Json) -> int:
         """Count its own columns."""

@@ -23,12 +23,13 @@ class Pairs(Adapter):
     """`{"request": {...}, "response": {...}, "timestamp": ...}`, one a row."""
 
     name = "pairs"
+    by_keys = True
 
     def score(self, row: Json) -> int:
-        """Count the two bodies."""
-        if "request" in row:
-            return 2 if "response" in row else 1
-        return sum(any(name in row for name in names) for names in (REQUEST, RESPONSE))
+        """Count the two bodies; an answer alone is no pair."""
+        if not any(name in row for name in REQUEST):
+            return 0
+        return 2 if any(name in row for name in RESPONSE) else 1
 
     def read(self, row: Json, source: str) -> tuple[Found]:
         """Return the pair in a row."""

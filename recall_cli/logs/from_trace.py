@@ -23,6 +23,7 @@ class Mooncake(Adapter):
     """`{"timestamp": ms, "input_length", "output_length", "hash_ids"}`; times count from the trace's start."""
 
     name = "mooncake"
+    by_keys = True
 
     def score(self, row: Json) -> int:
         """Count its keys."""
@@ -46,6 +47,7 @@ class Azure(Adapter):
     """`TIMESTAMP,ContextTokens,GeneratedTokens`."""
 
     name = "azure-trace"
+    by_keys = True
 
     def score(self, row: Json) -> int:
         """Count its columns."""

@@ -51,10 +51,15 @@ def _oddity(line: bytes, text: str) -> str:
     return "comma_at_its_end" if text.rstrip().endswith(",") else "not_strict_json"
 
 
+def is_row(value: Json) -> bool:
+    """Return whether an object is a row itself and wraps no others."""
+    return WRAPPERS.isdisjoint(value) or not ROW_KEYS.isdisjoint(value)
+
+
 def unfold(value: Any) -> Iterator[dict[str, Any] | str]:
     """Yield the rows in a JSON value: itself, the items of a list, what an export's wrapper holds."""
     if isinstance(value, dict):
-        if WRAPPERS.isdisjoint(value) or not ROW_KEYS.isdisjoint(value):
+        if is_row(value):
             yield value
         else:
             yield from _unwrapped(value)

@@ -80,18 +80,15 @@ def _read_file(file: str, formats: Formats, tally: Tally, progress: _Progress) -
     chosen, sniffed = formats.sniff(name, (row for _, row in head))
     if head:
         tally.sniffed.append(sniffed)
-    score, read, skipped = chosen.score, chosen.read, tally.skipped
+    adapter_of, skipped = formats.adapter_of, tally.skipped
     for number, row in chain(head, rows):
         tally.lines += 1
         if isinstance(row, str):
             skipped[row] += 1
             continue
         try:
-            if score(row):
-                adapter, found = chosen, read(row, f"{name}:{number}")
-            else:
-                adapter = formats.adapter_of(row, chosen)
-                found = adapter.read(row, f"{name}:{number}")
+            adapter = adapter_of(row, chosen)
+            found = adapter.read(row, f"{name}:{number}")
         except ODD_SHAPES:
             skipped["unexpected_shape"] += 1
             continue

@@ -16,7 +16,7 @@ from recall_cli.errors import InputError
 from recall_cli.logs import tables
 from recall_cli.logs.clean import clean
 from recall_cli.logs.from_vllm import line_row
-from recall_cli.logs.lines import MALFORMED, parse_line, unfold
+from recall_cli.logs.lines import MALFORMED, is_row, parse_line, unfold
 from recall_cli.logs.reader import read_lines
 from recall_cli.logs.tally import Tally
 
@@ -90,6 +90,9 @@ def _line_rows(lines: Iterator[tuple[int, bytes | None]], tally: Tally) -> Itera
         value = parse_line(line, tally)
         if value is MALFORMED:
             yield number, line_row(line) or "malformed_json"
+            continue
+        if type(value) is dict and is_row(value):
+            yield number, value
             continue
         for row in unfold(value):
             yield number, row

@@ -86,9 +86,11 @@ def _openai(raw: Json) -> tuple[Usage, str] | None:
 
 def _unspoken(raw: Json, prompt: int, output: int) -> int:
     """Return the reasoning tokens that xAI bills beside `completion_tokens`; all others count them inside."""
+    total = raw.get("total_tokens")
+    if total == prompt + output or count(total) is None:
+        return 0
     details = raw.get("completion_tokens_details")
-    total = count(raw.get("total_tokens"))
-    if total is None or total == prompt + output or not isinstance(details, dict):
+    if not isinstance(details, dict):
         return 0
     reasoning = _first(details.get("reasoning_tokens"))
     return reasoning if total == prompt + output + reasoning else 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 from recall_cli.types import Json
 
 TENANT = ("tenant", "tenant_id", "team", "team_id", "organization", "organization_id", "org_id", "user", "user_id")
 """The first one present is the wall. Only fields of the row: a body's own `user` names an end user."""
+_TENANT = frozenset(TENANT)
 EXACT_FLOAT = 2.0**53
 """From here on a float stands for several whole numbers: two ids may have been read as one."""
 
@@ -21,11 +23,15 @@ def wall(row: Json, source: str) -> tuple[str, str]:
 
     :param source: names the row; what has no canonical form is walled off alone under it.
     """
+    if _TENANT.isdisjoint(row):
+        return "", ""
     found: list[tuple[str, Any]] = []
     for name in TENANT:
         value = row.get(name)
         if value is None or value == "":
             continue
+        if not found and value and type(value) is str and "\ufffd" not in value:
+            return _plain_wall(name, value), name
         found.append((name, value))
         if value:
             break
@@ -39,6 +45,12 @@ def wall(row: Json, source: str) -> tuple[str, str]:
     if not key or "\\ufffd" in key or _inexact([value for _, value in found]):
         key = json.dumps([source])
     return key, found[-1][0]
+
+
+@lru_cache(maxsize=4096)
+def _plain_wall(name: str, value: str) -> str:
+    """Return the key of the usual case, a name: a log has far fewer tenants than rows."""
+    return json.dumps([(name, value)], separators=(",", ":"))
 
 
 def _inexact(values: list[Any]) -> bool:
