@@ -86,7 +86,8 @@ def _row(row: int, some: Any, draw: random.Random) -> dict[str, Any]:
                 "response_body": json.dumps(response)}  # fmt: skip
     if kind == 3:
         return {"start_time": when, "end_time": START + row + 2, "user_id": row % 50,
-                "request": {"method": "POST", "body": request}, "response": {"status_code": 200, "body": response}}  # fmt: skip
+                "request": {"method": "POST", "body": request},
+                "response": {"status_code": 200, "body": response}}  # fmt: skip
     return {"id": f"chatcmpl-{row}", "call_type": "acompletion", "status": "success", "custom_llm_provider": "openai",
             "startTime": START + row + 0.5, "endTime": START + row + 1.5, "model": "gpt-4o", "messages": messages,
             "metadata": {"user_api_key_team_id": f"team-{row % 7}"}, "response_cost": 0.0012, "cache_hit": None,

@@ -38,12 +38,12 @@ def read(response: Any, *, status: int | None = None) -> Answer:
     if not isinstance(response, dict):
         missing = response is None or response in ("", [])
         return Answer(flaw="error" if _failed(status) else "no_answer" if missing else "answer_unreadable")
-    if "choices" in response:
-        text, finish, tools, refused = _openai(response)
-    elif is_anthropic(response):
+    if is_anthropic(response):
         text, finish, tools, refused = _anthropic(response)
-    else:
+    elif "output" in response:
         text, finish, tools, refused = _responses(response)
+    else:
+        text, finish, tools, refused = _openai(response)
     if _failed(status) or response.get("error") is not None:
         flaw = "error"
     elif streamed and not complete:

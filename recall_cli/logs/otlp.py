@@ -40,12 +40,9 @@ def attributes(row: Json) -> dict[str, Any]:
     if isinstance(given, dict):
         _flatten(given, "", found, 0)
     for name, value in row.items():
-        if name.startswith("attributes."):
-            name = name.removeprefix("attributes.")
-            if isinstance(value, dict):
-                _flatten(value, name + ".", found, 0)
-            elif value is not None:
-                found[name] = value
+        # A table of spans has a column for each that any span has: most are empty.
+        if name.startswith("attributes.") and value is not None:
+            _flatten({name.removeprefix("attributes."): value}, "", found, 0)
     return found
 
 
