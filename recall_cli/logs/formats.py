@@ -73,9 +73,14 @@ class Formats:
                 f"there is no log format {format!r}" + (f"; did you mean {close[0]}?" if close else ""),
                 hint=f"the formats are: {', '.join(NAMES)}",
             )
-        self.adapters: list[Adapter] = [Plain(fields) if kind is Plain else kind() for kind in ADAPTERS]
+        self._plain = Plain(fields)
+        self.adapters: list[Adapter] = [self._plain if kind is Plain else kind() for kind in ADAPTERS]
         self._forced = next((a for a in self.adapters if a.name == format), None)
         self._shapes: dict[tuple[str, ...], Adapter] = {}
+
+    def unseen(self) -> list[str]:
+        """Return a sentence for each column that was named and that no row had."""
+        return [f"no row has a column {column!r} (named as {what})" for column, what in self._plain.unseen.items()]
 
     def knows(self, row: dict[str, Any]) -> bool:
         """Return whether any format knows a row by its keys."""

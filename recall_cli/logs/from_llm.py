@@ -1,6 +1,7 @@
-"""The `llm` command's log: `logs.db`, a SQLite file with a row a response.
+"""The `llm` command's log: `logs.db`, a SQLite file. In older versions a row of `responses` is a call.
 
-Its earlier turns are rows of the same conversation; fragments and attachments stand in tables of their own.
+Its earlier turns are rows of the same conversation; fragments and attachments stand in tables of their own. A file
+that was in use before and after has calls in both those and the newer tables (`llm_turns`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
+from recall_cli.logs import llm_turns
 from recall_cli.logs.adapter import Adapter, Found, Pair
 from recall_cli.logs.bodies import completion
 from recall_cli.logs.dig import dig, mapping, text, whole
@@ -34,13 +36,16 @@ PARTS = {
 
 
 def table_rows(db: sqlite3.Connection) -> Iterator[dict[str, Any] | str]:
-    """Yield the responses in their order, with what other tables hold of them."""
+    """Yield the responses in their order, with what other tables hold of them; then the turns of newer versions."""
+    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     parts = {name: query for name, query in PARTS.items() if _works(db, query)}
     for row in db.execute("SELECT * FROM responses ORDER BY datetime_utc, id"):
         found: dict[str, Any] = {"llm_response": dict(row)}
         for name, query in parts.items():
             found[name] = [part[0] for part in db.execute(query, (row["id"],))]
         yield found
+    if tables >= llm_turns.TABLES:
+        yield from llm_turns.turn_rows(db)
 
 
 def _works(db: sqlite3.Connection, query: str) -> bool:
@@ -77,7 +82,7 @@ class Llm(Adapter):
             self._talks[talk] = [*request["messages"], {"role": "assistant", "content": said.get("response")}]
         when = text(said.get("datetime_utc"))
         row_times = {
-            "start_time": when + "Z" if when and "+" not in when else when,
+            "start_time": when + "Z" if when and "+" not in when and not when.endswith("Z") else when,
             "duration_ms": said.get("duration_ms"),
         }
         finish = text(dig(answered, "choices", 0, "finish_reason")) or text(answered.get("stop_reason"))
@@ -98,7 +103,9 @@ class Llm(Adapter):
         options = mapping(said.get("options_json"))
         request: dict[str, Any] = {**options, "model": said.get("model")}
         sent = mapping(said.get("prompt_json"))
-        if isinstance(sent.get("messages"), list) and sent["messages"]:
+        if isinstance(row.get("messages"), list):
+            request["messages"] = row["messages"]
+        elif isinstance(sent.get("messages"), list) and sent["messages"]:
             request = {**sent, **request, "messages": sent["messages"]}
         else:
             request["messages"] = self._turns(row, said)

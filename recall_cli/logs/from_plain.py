@@ -8,7 +8,7 @@ from typing import Any
 from recall_cli.errors import UsageError
 from recall_cli.logs.adapter import NO_TEXT, Adapter, Found, Pair
 from recall_cli.logs.bodies import completion, from_messages
-from recall_cli.logs.dig import decoded, first, money, number, text, truth, whole
+from recall_cli.logs.dig import decoded, dig, first, money, number, text, truth, whole
 from recall_cli.logs.record import dialect, status_of
 from recall_cli.logs.spans import END, LATENCY, START
 from recall_cli.logs.usage import exclusive, inclusive
@@ -45,6 +45,10 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "cached": ("cache_hit", "cached"),
 }
 """What a column can mean, and the names under which it is found unasked. `--field MEANING=COLUMN` says it."""
+PARAMETERS = ("top_p", "top_k", "seed", "n", "max_tokens", "max_completion_tokens", "stop", "tools", "tool_choice",
+              "functions", "response_format", "reasoning_effort")  # fmt: skip
+"""Columns that shape an answer, under the names the APIs have for them: they must stay part of the key."""
+BODY = ("choices", "usage", "model", "created", "service_tier")
 ANTHROPIC_NAMES = ("cache_read_input_tokens", "cache_creation_input_tokens")
 
 
@@ -61,9 +65,13 @@ class Plain(Adapter):
                 raise UsageError(f"a log has no field {meaning!r}", hint=f"the fields are: {', '.join(FIELDS)}")
             self._names[meaning] = (column,)
         self._asked = bool(fields)
+        self.unseen = {column: meaning for meaning, column in (fields or {}).items()}
+        """Columns that were named and that no row has had so far."""
 
     def score(self, row: Json) -> int:
         """Count a prompt and what stands beside it: little, for every other format's keys say more."""
+        for column in self.unseen.keys() & row.keys():
+            del self.unseen[column]
         if first(row, self._names["prompt"]) is None:
             return 0
         beside = any(first(row, self._names[name]) is not None for name in ("answer", "model", "ts"))
@@ -77,11 +85,18 @@ class Plain(Adapter):
             prompt = prompt["messages"]
         model = text(get["model"])
         system = get["system"]
-        request = from_messages(prompt, system=system, model=model, temperature=number(get["temperature"]))
+        answer = decoded(get["answer"])
+        if isinstance(row.get("choices"), list):
+            # Request and response in one object.
+            answer = {name: row[name] for name in BODY if name in row}
+        if answer is None and isinstance(prompt, list) and len(prompt) > 1 and dig(prompt, -1, "role") == "assistant":
+            prompt, answer = prompt[:-1], dig(prompt, -1, "content")
+        parameters = {name: decoded(row[name]) for name in PARAMETERS if row.get(name) not in (None, "")}
+        temperature = number(get["temperature"])
+        request = from_messages(prompt, system=system, model=model, temperature=temperature, **parameters)
         counted = self._usage(row, get)
         if not request and counted is None:
             return ("no_prompt",)
-        answer = decoded(get["answer"])
         response = answer if isinstance(answer, dict) else completion(_plain(answer), finish=get["finish"])
         return (
             Pair(

@@ -65,8 +65,10 @@ def read_logs(
         progress.next_file()
     for adapter in formats.adapters:
         yield from _late(adapter, adapter.end(), tally)
+    unseen = formats.unseen() if tally.lines else []
+    tally.faults += unseen
     if not tally.records:
-        raise _nothing(files, tally)
+        raise _nothing(files, tally, unseen)
 
 
 def _read_file(file: str, formats: Formats, tally: Tally, progress: _Progress) -> Iterator[LogRecord]:
@@ -124,11 +126,15 @@ def _late(adapter: Adapter, found: Iterable[Found], tally: Tally) -> Iterator[Lo
         del tally.merged[adapter.name]
 
 
-def _nothing(files: Sequence[str], tally: Tally) -> InputError:
+def _nothing(files: Sequence[str], tally: Tally, unseen: Sequence[str]) -> InputError:
     name = f"the {len(files):,} files" if len(files) > 1 else "stdin" if files[0] == "-" else clean(files[0])
     if not tally.lines:
         why = f" that can be read: {tally.faults[0]}" if tally.faults else ""
         return InputError(f"{name} holds no line{why}", hint="a log is JSON Lines: one request/response object a line")
+    if unseen:
+        return InputError(
+            f"{unseen[0]} in {name}", hint="check the name's spelling and case against the table's header"
+        )
     counts = [*tally.skipped.most_common(), *((f"part of a {k} call", n) for k, n in tally.merged.most_common())]
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts)
     return InputError(

@@ -87,7 +87,10 @@ def _plain(value: Any) -> Any:
 
 def is_table(path: str, first: bytes, knows: Callable[[dict[str, Any]], bool]) -> bool:
     """Return whether a first line that is no JSON is the header of a table."""
-    names = next(csv.reader([_text(first)], delimiter=_delimiter(first)), [])
+    try:
+        names = next(csv.reader([_text(first)], delimiter=_delimiter(first)), [])
+    except csv.Error:
+        return False
     if len(names) < 2 or not all(_COLUMN.fullmatch(name.strip()) for name in names):
         return bool(TABLE_NAMES.search(path)) and bool(names)
     return bool(TABLE_NAMES.search(path)) or knows(dict.fromkeys((name.strip() for name in names), "x"))
@@ -99,7 +102,11 @@ def csv_rows(lines: Iterable[tuple[int, bytes | None]]) -> Iterator[tuple[int, d
     header = source.first()
     csv.field_size_limit(MAX_LINE_BYTES)
     reader = csv.reader(source, delimiter=_delimiter(header))
-    names = [name.strip() for name in next(reader, [])]
+    try:
+        names = [name.strip() for name in next(reader, [])]
+    except csv.Error:
+        yield 1, "malformed_csv"
+        return
     while True:
         number = source.number + 1
         try:
@@ -141,7 +148,8 @@ class _Numbered:
 
 
 def _text(line: bytes) -> str:
-    return line.decode("utf-8", "replace").removeprefix("\ufeff").replace("\0", "")
+    # A carriage return within a line would end it for csv, and a NUL be an error.
+    return line.decode("utf-8", "replace").removeprefix("\ufeff").replace("\0", "").replace("\r", " ")
 
 
 def _delimiter(header: bytes) -> str:

@@ -532,6 +532,40 @@ def llm_db(calls: Sequence[Known], folder: Path) -> Written:
     return Written([path], ALL - {"tenant", "cost", "system"})
 
 
+def llm_turns_db(calls: Sequence[Known], folder: Path) -> Written:
+    """The tables of newer versions: messages and their parts, the system prompt's text as a fragment's."""
+    path = folder / "turns.db"
+    db = sqlite3.connect(path)
+    db.executescript(
+        """CREATE TABLE conversations (id TEXT); CREATE TABLE responses (id TEXT, datetime_utc TEXT);
+        CREATE TABLE messages (hash TEXT PRIMARY KEY, parent_hash TEXT, role TEXT, provider_metadata TEXT);
+        CREATE TABLE parts (id INTEGER PRIMARY KEY, message_hash TEXT, position INTEGER, type TEXT, tool_name TEXT,
+            text TEXT, payload TEXT);
+        CREATE TABLE fragments (id INTEGER PRIMARY KEY, content TEXT);
+        CREATE TABLE tools (id INTEGER, name TEXT); CREATE TABLE turn_tools (turn_id TEXT, tool_id INTEGER);
+        CREATE TABLE turns (id TEXT PRIMARY KEY, thread_id TEXT, parent_message_hash TEXT, tip_message_hash TEXT,
+            model TEXT, resolved_model TEXT, options_json TEXT, schema_id TEXT, input_tokens INTEGER,
+            output_tokens INTEGER, token_details TEXT, duration_ms INTEGER, datetime_utc TEXT, response_json TEXT);
+        INSERT INTO fragments VALUES (1, 'Be ');
+        INSERT INTO messages VALUES ('s', NULL, 'system', NULL);
+        INSERT INTO parts VALUES (1, 's', 0, 'text', NULL, NULL,
+            '{"text_ref": [{"fragment": 1}, {"literal": "brief."}]}');"""
+    )
+    for i, c in enumerate(calls):
+        details = {"prompt_tokens_details": {"cached_tokens": c.cached, "cache_write_tokens": c.written}}
+        for hash, parent, role, said in ((f"q{i}", "s", "user", c.text), (f"a{i}", f"q{i}", "assistant", c.answer)):
+            db.execute("INSERT INTO messages VALUES (?, ?, ?, NULL)", (hash, parent, role))
+            db.execute("INSERT INTO parts VALUES (NULL, ?, 0, 'text', NULL, ?, NULL)", (hash, said))
+        db.execute(
+            f"INSERT INTO turns VALUES ({', '.join('?' * 14)})",
+            (f"{i:03}", c.session, f"q{i}", f"a{i}", "alias", c.model, json.dumps({"temperature": c.temperature}), None,
+             c.input, c.output, json.dumps(details), int(c.took * 1000), iso(c.start), None),
+        )  # fmt: skip
+    db.commit()
+    db.close()
+    return Written([path], ALL - {"tenant", "cost"})
+
+
 def openrouter(calls: Sequence[Known], folder: Path) -> Written:
     rows = [
         {"generation_id": "g", "created_at": naive(c.start), "cost_total": c.cost, "tokens_prompt": c.input,
@@ -642,7 +676,7 @@ WRITERS: dict[str, tuple[Callable[[Sequence[Known], Path], Written], ...]] = {
     "claude-code": (claude_code,),
     "codex": (codex,),
     "har": (har,),
-    "llm": (llm_db,),
+    "llm": (llm_db, llm_turns_db),
     "openrouter": (openrouter,),
     "vllm": (vllm,),
     "recall-store": (recall_store,),

@@ -23,8 +23,9 @@ Writer = Callable[[Sequence[Known], Path], Written]
 CASES = [pytest.param(name, writer, id=writer.__name__) for name, writers in WRITERS.items() for writer in writers]
 
 
-CONTAINED = ("llm_db", "recall_store", "langfuse_events", "langsmith", "har", "helicone_csv", "litellm_spend_csv",
-             "azure", "openrouter", "plain_csv", "plain_array", "plain_parquet", "openinference_table")  # fmt: skip
+CONTAINED = ("llm_db", "llm_turns_db", "recall_store", "langfuse_events", "langsmith", "har", "helicone_csv", "azure",
+             "litellm_spend_csv", "openrouter", "plain_csv", "plain_array", "plain_parquet",
+             "openinference_table")  # fmt: skip
 """Writers of documents, tables and databases, which are no lines."""
 
 

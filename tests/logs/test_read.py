@@ -182,6 +182,11 @@ def test_columns_are_named(tmp_path: Path) -> None:
     assert (record.answer, record.usage, record.source) == ('Ein\n"Ding";', Usage(14, 9), f"{path}:2")
     assert (record.start, json.loads(record.tenant)[0][1]) == (1793610900.0, "ann")
     assert tally.naive_times == 1
+    with pytest.raises(InputError, match="no row has a column 'frage'") as wrong:
+        read(path, fields={"prompt": "frage"})
+    assert "header" in wrong.value.hint
+    _, tally = read(path, fields={"prompt": "Frage", "cost": "Preis"})
+    assert tally.faults == ["no row has a column 'Preis' (named as cost)"]
     with pytest.raises(UsageError, match="no field 'promt'") as caught:
         read(path, fields={"promt": "Frage"})
     assert "prompt" in caught.value.hint
@@ -198,6 +203,27 @@ def test_anthropics_names_in_a_plain_table_mean_anthropics_counts(tmp_path: Path
     (record,), tally = read(*lines(tmp_path / "log.jsonl", [row]))
     assert record.usage == Usage(1169, 0, cache_read=1165)
     assert tally.usage_read == {("anthropic", "exclusive"): 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "answer"),
+    [
+        ({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}], "model": "m"}, "Yo"),
+        ({"messages": [{"role": "user", "content": "Hi"}], "choices": [{"message": {"content": "Yo"}}], "ts": 1}, "Yo"),
+        ({"prompt": '[{"role": "user", "content": "Hi"}]', "completion": "Yo"}, "Yo"),
+        ({"prompt": "Hi"}, None),
+    ],
+)
+def test_shapes_of_plain_rows(tmp_path: Path, row: dict[str, Any], answer: str | None) -> None:
+    (record,), _ = read(*lines(tmp_path / "log.jsonl", [row]))
+    assert (record.request["messages"], record.answer) == ([{"role": "user", "content": "Hi"}], answer)
+
+
+def test_parameters_in_columns_stay_part_of_the_request(tmp_path: Path) -> None:
+    row = {"prompt": "Hi", "answer": "Yo", "tools": '[{"type": "function"}]', "top_p": 0.5, "temperature": "0"}
+    (record,), _ = read(*lines(tmp_path / "log.jsonl", [row]))
+    assert record.request["tools"] == [{"type": "function"}]
+    assert (record.request["top_p"], record.request["temperature"]) == (0.5, 0.0)
 
 
 def test_a_batchs_id_that_was_used_twice(tmp_path: Path) -> None:
