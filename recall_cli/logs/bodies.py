@@ -73,7 +73,7 @@ def _part(part: Any) -> Any:
     return part
 
 
-def from_messages(messages: Any, *, system: Any = None, **rest: Any) -> dict[str, Any]:
+def from_messages(messages: Any, /, *, system: Any = None, **rest: Any) -> dict[str, Any]:
     """Return a chat body of messages in any of the spellings of traces, {} when there is no question in them.
 
     A string is one user turn. Parameters that are None are left out.

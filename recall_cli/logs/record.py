@@ -118,7 +118,8 @@ def _provider(row: Json, request: Json, body: Json, uri: str) -> str:
 
 def dialect(model: str) -> str:
     """Return which API a model's own vendor speaks."""
-    return "anthropic" if model.rpartition("/")[2].startswith("claude") else "openai"
+    # "claude-...", "us.anthropic.claude-...", "openrouter/anthropic/claude-...".
+    return "anthropic" if "claude" in model else "openai"
 
 
 def _billed_model(request: Json, body: Json, uri: str) -> str:

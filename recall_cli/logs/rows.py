@@ -112,21 +112,27 @@ def _is_document(head: list[tuple[int, bytes | None]]) -> bool:
 
 
 def _document_rows(path: str, lines: Iterator[tuple[int, bytes | None]], tally: Tally) -> Iterator[Row]:
-    held: list[tuple[int, bytes | None]] = []
+    numbers: list[int] = []
+    parts: list[bytes] = []
     size = 0
     for number, line in lines:
         size += len(line or b"") + 1
-        held.append((number, line))
+        numbers.append(number)
+        parts.append(line or b"")
         if size > MAX_DOCUMENT_BYTES:
             raise InputError(
                 f"{clean(path)} is one JSON document of more than {MAX_DOCUMENT_BYTES >> 20} MiB",
                 hint="split it, or write one object a line: jq -c '.[]' LOG > LOG.jsonl",
             )
+    # One copy at a time: a document is as large as memory allows.
+    text = b"\n".join(parts)
+    del parts
     try:
-        value = orjson.loads(b"\n".join(line or b"" for _, line in held).removeprefix(b"\xef\xbb\xbf"))
+        value = orjson.loads(text.removeprefix(b"\xef\xbb\xbf"))
     except ValueError:
         # Broken off or damaged: lines that are whole objects are still rows. Bare brackets are no loss.
-        yield from _line_rows(((n, line) for n, line in held if line is None or line.strip(b" \t[]{},")), tally)
+        held = zip(numbers, text.split(b"\n"), strict=True)
+        yield from _line_rows(((n, line) for n, line in held if line.strip(b" \t[]{},")), tally)
         return
-    del held
+    del text
     yield from enumerate(unfold(value), start=1)
