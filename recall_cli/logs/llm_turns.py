@@ -1,4 +1,4 @@
-"""The tables of `llm`'s log in newer versions (as 0.36 writes them): turns that point into trees of messages made of parts.
+"""The tables of `llm`'s log in newer versions (as 0.36 writes them): turns that point into trees of messages.
 
 A message is stored once, whatever conversations share it; text that came from a fragment is stored as a reference.
 """

@@ -57,7 +57,7 @@ def read_logs(
         try:
             yield from _read_file(file, formats, tally, progress)
         except InputError as error:
-            if len(files) == 1:
+            if len(files) == 1 and not tally.lines:
                 raise
             tally.faults.append(f"{error}; {error.hint}" if error.hint else str(error))
         for adapter in formats.adapters:

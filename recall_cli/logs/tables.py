@@ -35,7 +35,8 @@ def database_rows(path: str) -> Iterator[dict[str, Any] | str]:
                     return
         finally:
             db.close()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        # Damage may also sit in the name of a column.
         raise InputError(
             f"cannot read the database {name}: {error}", hint="check that no other program holds it"
         ) from None
@@ -69,7 +70,8 @@ def parquet_rows(path: str) -> Iterator[dict[str, Any]]:
         for start in range(0, total, BATCH_ROWS):
             for row in frame.slice(start, BATCH_ROWS).collect().iter_rows(named=True):
                 yield {name: _plain(value) for name, value in row.items()}
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        # Polars panics on some kinds of damage, and that is no Exception.
         first = str(error).partition("\n")[0]
         raise InputError(
             f"cannot read the Parquet file {clean(path)}: {first}", hint="check that it is whole"

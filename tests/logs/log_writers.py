@@ -54,7 +54,7 @@ CALLS = (
     Known("How do I reset my password?", "Use the link.", 0),
     Known("How do I reset my password?", "Use the link.", 60, tenant="blue", session="s-2", input=101),
     Known('Say "yes", then\na new line; ünïcode 日本 \u2028 end', 'Yes:\n"é" 🙂, done', 120, output=33),
-    Known("What is 2 + 2?", "4", 180, cached=64, cost="0.5", temperature=0.7),
+    Known("What is 2 + 2?", "4", 180, cached=30, cost="0.5", temperature=0.7),
     Known("Why, though?", "Because {it} is so [1].", 240, cached=90, written=10, tenant="blue", session="s-3"),
 )
 CLAUDE = "claude-sonnet-4-5"
@@ -399,7 +399,7 @@ def _openinference(c: Known) -> dict[str, Any]:
 
 def openinference(calls: Sequence[Known], folder: Path) -> Written:
     spans = [_span(c, "ChatCompletion", _openinference(c)) for c in calls]
-    spans.append(_span(calls[0], "chain", {"openinference.span.kind": "CHAIN", "input.value": "x"}))
+    spans.append(_span(calls[0], "chain", {"openinference.span.kind": "CHAIN", "llm.model_name": "x"}))
     return Written(_otlp(folder / "openinference.jsonl", spans), ALL, others=1)
 
 

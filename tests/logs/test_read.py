@@ -13,7 +13,20 @@ from typing import Any
 
 import pytest
 import zstandard
-from log_writers import CALLS, azure, chat, helicone, lines, openai_batch, otel, pairs, plain_csv, plain_jsonl
+from log_writers import (
+    CALLS,
+    azure,
+    chat,
+    helicone,
+    lines,
+    openai_batch,
+    openinference,
+    otel,
+    pairs,
+    plain_csv,
+    plain_jsonl,
+    vercel,
+)
 
 from recall_cli.errors import InputError, UsageError
 from recall_cli.logs import reader, rows
@@ -103,6 +116,14 @@ def test_one_line_of_another_format_does_not_change_the_file(tmp_path: Path) -> 
     assert tally.sniffed[0].format == "pairs"
     assert tally.formats == {"plain": 1, "pairs": len(CALLS)}
     assert answers(records) == [SAID[0], *SAID]
+
+
+def test_spans_of_several_emitters_have_the_same_keys_and_each_its_reader(tmp_path: Path) -> None:
+    spans = [write(CALLS, tmp_path).paths[0].read_bytes() for write in (otel, openinference, vercel)]
+    path = tmp_path / "all.jsonl"
+    path.write_bytes(b"".join(spans))
+    _, tally = read(path)
+    assert tally.formats == dict.fromkeys(("otel", "openinference", "vercel-ai"), len(CALLS))
 
 
 def test_a_named_format_reads_nothing_else(tmp_path: Path) -> None:
@@ -245,6 +266,35 @@ def test_a_failed_request_of_a_batch(tmp_path: Path) -> None:
     failed = {"custom_id": "a", "response": None, "error": {"code": "batch_expired", "message": "too late"}}
     (record,), _ = read(*lines(tmp_path / "in.jsonl", [asked]), *lines(tmp_path / "out.jsonl", [failed]))
     assert (record.flaw, record.status, record.tier) == ("error", 500, "batch")
+
+
+def test_a_transcripts_turns_are_the_chain_of_parents(tmp_path: Path) -> None:
+    """Lines of one call are one turn, whichever of them has the counts; a resumed session's old lines count once."""
+
+    def line(uuid: str, parent: str | None, role: str, **message: Any) -> dict[str, Any]:
+        return {"type": role, "uuid": uuid, "parentUuid": parent, "sessionId": "s", "requestId": message.get("id", ""),
+                "timestamp": "2026-11-02T09:15:00Z", "message": {"role": role, **message}}  # fmt: skip
+
+    def block(text: str) -> list[dict[str, str]]:
+        return [{"type": "text", "text": text}]
+
+    full, early = {"input_tokens": 10, "output_tokens": 7}, {"input_tokens": 10, "output_tokens": 2}
+    rows = [
+        line("1", None, "user", content="One?"),
+        line("2", "1", "assistant", id="m", model="claude-x", content=block("A"), usage=full),
+        line("3", "2", "assistant", id="m", model="claude-x", content=block("B"), usage=early),
+        line("4", "3", "user", content="Two?"),
+        line("5", "4", "assistant", id="n", model="claude-x", content=block("C"), usage=full, stop_reason="end_turn"),
+        line("6", "5", "assistant", id="p", model="<synthetic>", content=block("an error")),
+    ]
+    records, tally = read(*lines(tmp_path / "a.jsonl", rows), *lines(tmp_path / "b.jsonl", rows[:5]))
+    assert [(r.answer, r.usage) for r in records] == [("AB", Usage(10, 7)), ("C", Usage(10, 7))]
+    assert records[1].request["messages"] == [
+        {"role": "user", "content": "One?"},
+        {"role": "assistant", "content": block("A") + block("B")},
+        {"role": "user", "content": "Two?"},
+    ]
+    assert tally.skipped == {"not_a_call": 1, "duplicate": 3}
 
 
 def test_an_emitter_that_counts_cached_tokens_apart_is_corrected_and_said(tmp_path: Path) -> None:
