@@ -124,7 +124,8 @@ def _usage(row: Json) -> tuple[Usage, str] | None:
         return None
     read = whole(first(details, READ)) or 0
     write = whole(first(details, WRITE)) or 0
-    if read + write and whole(details.get("total")) == input + output:
+    # Names of OpenAI's, and OpenAI's meaning; or a total in which the cached tokens are no part of their own.
+    if "input" not in details or (read + write and whole(details.get("total")) == input + output):
         return inclusive(input, output, read, write)
     return exclusive(input, output, read, write)
 

@@ -52,6 +52,8 @@ class OTel(Adapter):
         if (operation is not None and operation not in GENERATIONS) or first(found, MODEL) is None:
             return ("not_a_generation",)
         events = dict(otlp.events(row))
+        # Where text is kept off the span, this event has it, under the span's own names.
+        found = {**events.get("gen_ai.client.inference.operation.details", {}), **found}
         model = text(first(found, MODEL))
         request = _request(found, events, row)
         return (

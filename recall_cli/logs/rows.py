@@ -5,6 +5,7 @@ No row is fatal: what is none comes out as the reason why.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -48,7 +49,8 @@ def read_rows(path: str, tally: Tally, *, knows: Knows, on_bytes: Callable[[int]
 
 
 def _magic(path: str) -> bytes:
-    if path == "-":
+    if not os.path.isfile(path):
+        # A pipe gives its first bytes only once.
         return b""
     try:
         with open(path, "rb") as file:
@@ -62,7 +64,7 @@ def _text_rows(path: str, lines: Iterator[tuple[int, bytes | None]], tally: Tall
     dense = (line for line in lines if line[1] is None or line[1].strip())
     head = list(islice(dense, 1))
     opening = head[0][1] if head else None
-    if opening is not None and _parsed(opening) is MALFORMED:
+    if opening is not None and not isinstance(_parsed(opening), (dict, list)):
         if opening.lstrip(b"\xef\xbb\xbf \t").startswith((b"{", b"[")):
             head += islice(dense, PEEK_LINES)
             if _is_document(head):

@@ -321,7 +321,9 @@ def langsmith(calls: Sequence[Known], folder: Path) -> Written:
     return Written([path], ALL, others=1)
 
 
-def _otlp(path: Path, spans: Sequence[dict[str, Any]]) -> list[Path]:
+def _pairs(attributes: dict[str, Any]) -> list[dict[str, Any]]:
+    """Attributes as OTLP's JSON has them."""
+
     def value(v: Any) -> dict[str, Any]:
         if isinstance(v, list):
             return {"arrayValue": {"values": [value(x) for x in v]}}
@@ -331,10 +333,12 @@ def _otlp(path: Path, spans: Sequence[dict[str, Any]]) -> list[Path]:
             else {"doubleValue" if isinstance(v, float) else "stringValue": v}
         )
 
-    written = [
-        {**span, "attributes": [{"key": k, "value": value(v)} for k, v in span["attributes"].items()]} for span in spans
-    ]
-    service = [{"key": "service.name", "value": {"stringValue": "shop"}}]
+    return [{"key": k, "value": value(v)} for k, v in attributes.items()]
+
+
+def _otlp(path: Path, spans: Sequence[dict[str, Any]]) -> list[Path]:
+    written = [{**span, "attributes": _pairs(span["attributes"])} for span in spans]
+    service = _pairs({"service.name": "shop"})
     # One export a line, as a collector's file exporter writes them.
     return lines(
         path,
@@ -395,6 +399,31 @@ def _openinference(c: Known) -> dict[str, Any]:
         "llm.token_count.prompt_details.cache_read": c.cached, "llm.token_count.prompt_details.cache_write": c.written,
         "llm.cost.total": float(c.cost),
     }  # fmt: skip
+
+
+def otel_events(calls: Sequence[Known], folder: Path) -> Written:
+    """Text kept off the span: an event in today's names for some calls, an event a message for the others."""
+    spans = []
+    for i, c in enumerate(calls):
+        span = _span(c, "chat", {
+            "gen_ai.operation.name": "chat", "gen_ai.request.model": c.model, "gen_ai.usage.input_tokens": c.input,
+            "gen_ai.usage.output_tokens": c.output, "gen_ai.usage.cache_read_tokens": c.cached,
+            "gen_ai.usage.cache_write_tokens": c.written, "gen_ai.request.temperature": c.temperature,
+        })  # fmt: skip
+        asked = [{"role": m["role"], "parts": [{"type": "text", "content": m["content"]}]} for m in messages(c)]
+        said = [{"role": "assistant", "parts": [{"type": "text", "content": c.answer}], "finish_reason": "stop"}]
+        texts = {"gen_ai.input.messages": json.dumps(asked), "gen_ai.output.messages": json.dumps(said)}
+        if i % 2:
+            span["events"] = [{"name": "gen_ai.client.inference.operation.details", "attributes": _pairs(texts)}]
+        else:
+            span["events"] = [
+                {"name": f"gen_ai.{m['role']}.message", "attributes": _pairs({"content": m["content"]})}
+                for m in messages(c)
+            ]
+            message = {"message": json.dumps({"content": c.answer}), "finish_reason": "stop"}
+            span["events"].append({"name": "gen_ai.choice", "attributes": _pairs(message)})
+        spans.append(span)
+    return Written(_otlp(folder / "events.jsonl", spans), ALL - {"cost", "tenant", "session"})
 
 
 def openinference(calls: Sequence[Known], folder: Path) -> Written:
@@ -670,7 +699,7 @@ WRITERS: dict[str, tuple[Callable[[Sequence[Known], Path], Written], ...]] = {
     "langfuse": (langfuse, langfuse_events),
     "helicone": (helicone, helicone_csv),
     "langsmith": (langsmith,),
-    "otel": (otel, otel_old),
+    "otel": (otel, otel_old, otel_events),
     "openinference": (openinference, openinference_table),
     "vercel-ai": (vercel,),
     "claude-code": (claude_code,),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import sqlite3
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,24 @@ def test_a_folder_with_a_pattern_a_pipe_and_a_file(tmp_path: Path, monkeypatch: 
     # Named twice, read once.
     assert answers(records) == SAID * 2
     assert records[0].source == "stdin:1"
+
+
+def test_a_named_pipe_is_read_once(tmp_path: Path) -> None:
+    log = pairs(CALLS, tmp_path).paths[0].read_bytes()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(log,))
+    writer.start()
+    records, _ = read(pipe)
+    writer.join()
+    assert answers(records) == SAID
+
+
+def test_a_table_of_one_column(tmp_path: Path) -> None:
+    path = tmp_path / "asked.csv"
+    path.write_text('"prompt"\nHi\n"Yo, you"\n')
+    records, _ = read(path)
+    assert [r.request["messages"][0]["content"] for r in records] == ["Hi", "Yo, you"]
 
 
 def test_progress_counts_the_bytes_of_all_files(tmp_path: Path) -> None:
