@@ -24,6 +24,7 @@ from recall_cli.logs.from_openrouter import OpenRouter
 from recall_cli.logs.from_otel import OTel
 from recall_cli.logs.from_pairs import Pairs
 from recall_cli.logs.from_plain import Plain
+from recall_cli.logs.from_serve import Serve
 from recall_cli.logs.from_store import Store
 from recall_cli.logs.from_trace import Azure, Mooncake
 from recall_cli.logs.from_vercel import Vercel
@@ -49,6 +50,7 @@ ADAPTERS: tuple[type[Adapter], ...] = (
     OpenRouter,
     Vllm,
     Store,
+    Serve,
     Mooncake,
     Azure,
     Plain,

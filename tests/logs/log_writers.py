@@ -643,6 +643,18 @@ def recall_store(calls: Sequence[Known], folder: Path) -> Written:
     return Written([path], {"text", "answer", "usage", "start", "walls"})
 
 
+def recall_serve(calls: Sequence[Known], folder: Path) -> Written:
+    rows = [
+        {"time": c.start, "id": f"req_{i}", "provider": "openai", "path": "/v1/chat/completions", "model": c.model,
+         "stream": False, "namespace": "openai/gpt-4o/0", "tenant": c.tenant, "text": c.text, "outcome": "MISS",
+         "reason": "", "similarity": 0.4, "cutoff": 0.8, "entry": 7, "status": 200, "ms": c.took * 1e3,
+         "input_tokens": c.input, "output_tokens": c.output}
+        for i, c in enumerate(calls)
+    ]  # fmt: skip
+    facts = {"text", "tokens", "start", "end", "tenant"}
+    return Written(lines(folder / "access.jsonl", rows), facts, flaw="hidden_prompt")
+
+
 def mooncake(calls: Sequence[Known], folder: Path) -> Written:
     rows = [
         {"timestamp": c.at * 1000, "input_length": c.input, "output_length": c.output, "hash_ids": [0, len(c.text)]}
@@ -709,6 +721,7 @@ WRITERS: dict[str, tuple[Callable[[Sequence[Known], Path], Written], ...]] = {
     "openrouter": (openrouter,),
     "vllm": (vllm,),
     "recall-store": (recall_store,),
+    "recall-serve": (recall_serve,),
     "mooncake": (mooncake,),
     "azure-trace": (azure,),
     "plain": (plain_csv, plain_jsonl, plain_array, plain_parquet),

@@ -326,6 +326,21 @@ def test_an_emitter_that_counts_cached_tokens_apart_is_corrected_and_said(tmp_pa
     assert [read for _, read in tally.usage_read] == ["exclusive, against its API: cached tokens exceeded the input"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "flaw"),
+    [
+        ({"outcome": "EXACT", "text": "Hi"}, "already_cached"),
+        ({"outcome": "SEMANTIC"}, "already_cached"),
+        ({"outcome": "SHADOW"}, "no_text"),
+        ({"outcome": "BYPASS", "status": 502}, "error"),
+    ],
+)
+def test_what_serve_decided(tmp_path: Path, fields: dict[str, Any], flaw: str) -> None:
+    row = {"time": 1.79e9, "provider": "openai", "ms": 2.5, "status": 200, "model": "gpt-4o", **fields}
+    (record,), _ = read(*lines(tmp_path / "access.jsonl", [row]))
+    assert (record.flaw, record.format, record.model) == (flaw, "recall-serve", "gpt-4o")
+
+
 def test_a_database_of_another_program(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     db = sqlite3.connect(path)
