@@ -90,6 +90,13 @@ def _failed(status: int | None) -> bool:
 
 def _openai(body: Json) -> tuple[str | None, str, bool, bool]:
     choices = body.get("choices")
+    if isinstance(choices, list) and len(choices) == 1:
+        # Nearly every body: no lists are made for it.
+        only = choices[0]
+        message = only.get("message") if isinstance(only, dict) else None
+        if isinstance(message, dict):
+            tools = bool(message.get("tool_calls") or message.get("function_call"))
+            return _text(message.get("content")), _finish(only), tools, bool(message.get("refusal"))
     choices = [c for c in choices if isinstance(c, dict)] if isinstance(choices, list) else []
     messages = [c["message"] for c in choices if isinstance(c.get("message"), dict)]
     if not messages:
@@ -97,16 +104,16 @@ def _openai(body: Json) -> tuple[str | None, str, bool, bool]:
         messages = [{"content": c["text"]} for c in choices if isinstance(c.get("text"), str)]
         if not messages:
             return None, "", False, False
-    if len(choices) == 1:
-        only, finish = messages[0], str(choices[0].get("finish_reason") or "")
-        tools = bool(only.get("tool_calls") or only.get("function_call"))
-        return _text(only.get("content")), finish, tools, bool(only.get("refusal"))
-    finishes = [str(c.get("finish_reason") or "") for c in choices]
+    finishes = [_finish(c) for c in choices]
     # With n answers the worst ending decides: all of them would be replayed.
     finish = next((f for f in finishes if f in (*TRUNCATED, *REFUSED, *TOOLS)), finishes[0])
     tools = any(m.get("tool_calls") or m.get("function_call") for m in messages)
     refused = any(m.get("refusal") for m in messages)
     return "\n".join(_text(m.get("content")) for m in messages), finish, tools, refused
+
+
+def _finish(choice: Json) -> str:
+    return str(choice.get("finish_reason") or "")
 
 
 def _anthropic(body: Json) -> tuple[str | None, str, bool, bool]:

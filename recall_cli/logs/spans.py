@@ -17,6 +17,7 @@ END = ("end_time", "endTime", "ended_at", "finished_at", "completed_at", "respon
 LATENCY = {"latency_ms": 1e3, "duration_ms": 1e3, "latency_s": 1.0, "duration_s": 1.0, "latency_seconds": 1.0,
            "duration_seconds": 1.0}  # fmt: skip
 """A bare `latency` is left alone: half the tools mean seconds by it, half milliseconds."""
+_ENDINGS = frozenset((*END, *LATENCY))
 MAX_DURATION_S = 3_600.0
 """No call to a chat API lasts an hour: both vendors' clients give up after ten minutes. What says more is a mistake
 (another unit, an end in 2100), and believed, it would keep a finished answer from all calls of that hour."""
@@ -42,7 +43,7 @@ def read_span(row: Json, body: Json) -> Span:
     """
     span = Span()
     named = [row[name] for name in START if name in row]
-    hours = [clock(value) for value in named]
+    hours = [clock(value) if type(value) is str else "" for value in named]
     day, hour = "", next(filter(None, hours), "")
     start: Moment | None = None
     for value, hour_only in zip(named, hours, strict=True):
@@ -68,7 +69,8 @@ def read_span(row: Json, body: Json) -> Span:
         start = created
     if start is not None:
         span.start, span.naive, span.day_only = start
-        span.end = _end(row, span, day)
+        if not _ENDINGS.isdisjoint(row):
+            span.end = _end(row, span, day)
     return span
 
 

@@ -66,7 +66,9 @@ def clock(value: Any) -> str:
 
 
 def _epoch(number: int | float) -> Moment | None:
-    for unit in UNITS:
+    if EPOCH_MIN <= number < EPOCH_MAX:
+        return Moment(float(number))
+    for unit in UNITS[1:]:
         if EPOCH_MIN * unit <= number < EPOCH_MAX * unit:
             return Moment(number / unit)
     return None

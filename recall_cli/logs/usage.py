@@ -64,6 +64,8 @@ def exclusive(fresh: int, output: int, read: int = 0, write: int = 0, write_1h: 
 
 def count(value: Any) -> int | None:
     """Return a token count, None for what is none."""
+    if type(value) is int:
+        return value if 0 <= value < 1_000_000_000_000_000 else None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
         return None
     return int(value)
