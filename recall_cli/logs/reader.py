@@ -81,8 +81,11 @@ def _lines(chunks: Iterator[bytes]) -> Iterator[bytes | None]:
     for chunk in chunks:
         *complete, tail = chunk.split(b"\n")
         for piece in complete:
-            yield _joined(parts, piece, held)
-            parts, held = [], 0
+            if held:
+                yield _joined(parts, piece, held)
+                parts, held = [], 0
+            else:
+                yield piece.removesuffix(b"\r") if len(piece) <= MAX_LINE_BYTES else None
         if held <= MAX_LINE_BYTES:
             parts.append(tail)
         else:

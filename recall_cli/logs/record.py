@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -126,14 +127,17 @@ def _billed_model(request: Json, body: Json, uri: str) -> str:
     """Return the model that answered, qualified by who served it where the log tells: azure/gpt-4o."""
     asked = str(request.get("model") or "")
     model = str(body.get("model") or asked)
-    vendor = _vendor(uri) if uri else ""
-    if vendor:
+    if uri and (vendor := _vendor(uri)):
         return model if model.startswith(vendor + "/") else f"{vendor}/{model}"
+    if "/" not in asked:
+        return model
     prefix, slash, _ = asked.rpartition("/")
     return f"{prefix}/{model}" if slash and "/" not in model else model
 
 
+@lru_cache(maxsize=1024)
 def _vendor(uri: str) -> str:
+    """Return the vendor behind an address; a log has a handful of them."""
     try:
         host = urlsplit(uri).hostname or ""
     except ValueError:

@@ -30,7 +30,7 @@ def wall(row: Json, source: str) -> tuple[str, str]:
         value = row.get(name)
         if value is None or value == "":
             continue
-        if not found and value and type(value) is str and "\ufffd" not in value:
+        if not found and value and (type(value) is int or (type(value) is str and "\ufffd" not in value)):
             return _plain_wall(name, value), name
         found.append((name, value))
         if value:
@@ -48,8 +48,8 @@ def wall(row: Json, source: str) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=4096)
-def _plain_wall(name: str, value: str) -> str:
-    """Return the key of the usual case, a name: a log has far fewer tenants than rows."""
+def _plain_wall(name: str, value: str | int) -> str:
+    """Return the key of the usual case, a name or a number: a log has far fewer tenants than rows."""
     return json.dumps([(name, value)], separators=(",", ":"))
 
 
