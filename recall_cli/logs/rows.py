@@ -14,11 +14,10 @@ from typing import Any
 import orjson
 
 from recall_cli.errors import InputError
-from recall_cli.logs import tables
+from recall_cli.logs import reader, tables
 from recall_cli.logs.clean import clean
 from recall_cli.logs.from_vllm import line_row
 from recall_cli.logs.lines import MALFORMED, is_row, parse_line, unfold
-from recall_cli.logs.reader import read_lines
 from recall_cli.logs.tally import Tally
 
 MAX_DOCUMENT_BYTES = 256 << 20
@@ -41,7 +40,7 @@ def read_rows(path: str, tally: Tally, *, knows: Knows, on_bytes: Callable[[int]
     elif magic[:4] == PARQUET_MAGIC:
         yield from enumerate(tables.parquet_rows(path), start=1)
     else:
-        lines = enumerate(read_lines(path, on_fault=tally.faults.append, on_bytes=on_bytes), start=1)
+        lines = enumerate(reader.read_lines(path, on_fault=tally.faults.append, on_bytes=on_bytes), start=1)
         yield from _text_rows(path, lines, tally, knows)
         return
     if on_bytes is not None:
@@ -74,9 +73,11 @@ def _text_rows(path: str, lines: Iterator[tuple[int, bytes | None]], tally: Tall
             # Blank lines too: a cell may hold some.
             yield from tables.csv_rows(chain(head, lines))
             return
-    elif opening is not None:
+    elif head:
         head += islice(dense, 1)
         if len(head) == 1:
+            if opening is None:
+                raise _too_large(path, f"one line of more than {reader.MAX_LINE_BYTES >> 20} MiB")
             # One document on one line: its items are what a reader would count.
             rows = (row for _, row in _line_rows(iter(head), tally))
             yield from enumerate(rows, start=head[0][0])
@@ -105,6 +106,12 @@ def _parsed(line: bytes) -> Any:
     return parse_line(line, Tally())
 
 
+def _too_large(path: str, what: str) -> InputError:
+    return InputError(
+        f"{clean(path)} is {what}", hint="split it, or write one object a line: jq -c '.[]' LOG > LOG.jsonl"
+    )
+
+
 def _is_document(head: list[tuple[int, bytes | None]]) -> bool:
     """Return whether a file whose first line is no JSON is one document over many lines."""
     first = head[0][1]
@@ -122,10 +129,7 @@ def _document_rows(path: str, lines: Iterator[tuple[int, bytes | None]], tally: 
         numbers.append(number)
         parts.append(line or b"")
         if size > MAX_DOCUMENT_BYTES:
-            raise InputError(
-                f"{clean(path)} is one JSON document of more than {MAX_DOCUMENT_BYTES >> 20} MiB",
-                hint="split it, or write one object a line: jq -c '.[]' LOG > LOG.jsonl",
-            )
+            raise _too_large(path, f"one JSON document of more than {MAX_DOCUMENT_BYTES >> 20} MiB")
     # One copy at a time: a document is as large as memory allows.
     text = b"\n".join(parts)
     del parts

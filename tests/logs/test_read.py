@@ -186,6 +186,17 @@ def test_a_document_over_the_cap_is_refused_in_words(tmp_path: Path, monkeypatch
     assert "jq" in caught.value.hint
 
 
+def test_a_document_on_one_line_over_the_cap_is_refused_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "MAX_LINE_BYTES", 2 << 20)
+    path = tmp_path / "log.har"
+    path.write_text(json.dumps({"log": {"entries": [{"x": "y" * (3 << 20)}]}}) + "\n\n")
+    with pytest.raises(InputError, match="one line of more than 2 MiB") as caught:
+        read(path)
+    assert "jq" in caught.value.hint
+
+
 def test_a_broken_first_line_does_not_make_a_document(tmp_path: Path) -> None:
     log = pairs(CALLS, tmp_path).paths[0].read_bytes()
     path = tmp_path / "log.jsonl"
