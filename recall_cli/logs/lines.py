@@ -17,6 +17,8 @@ WRAPPERS = frozenset(
      "observations", "traces", "items", "results")
 )  # fmt: skip
 """Keys under which exports and API answers hold their rows."""
+MAX_DEPTH = 8
+"""Wrappers within wrappers: a page of exports, each with its batch, is three."""
 ROW_KEYS = frozenset(("request", "response", "messages", "body", "custom_id", "attributes"))
 """A row that has one of these is a row, whatever else it holds."""
 
@@ -56,21 +58,21 @@ def is_row(value: Json) -> bool:
     return WRAPPERS.isdisjoint(value) or not ROW_KEYS.isdisjoint(value)
 
 
-def unfold(value: Any) -> Iterator[dict[str, Any] | str]:
+def unfold(value: Any, depth: int = 0) -> Iterator[dict[str, Any] | str]:
     """Yield the rows in a JSON value: itself, the items of a list, what an export's wrapper holds."""
     if isinstance(value, dict):
-        if is_row(value):
+        if depth > MAX_DEPTH or is_row(value):
             yield value
         else:
-            yield from _unwrapped(value)
+            yield from _unwrapped(value, depth)
     elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         for item in value:
-            yield from unfold(item)
+            yield from unfold(item, depth + 1)
     else:
         yield "not_an_object"
 
 
-def _unwrapped(value: Json) -> Iterator[dict[str, Any] | str]:
+def _unwrapped(value: Json, depth: int) -> Iterator[dict[str, Any] | str]:
     if isinstance(value.get("resourceSpans", value.get("resource_spans")), list):
         yield from spans(value)
         return
@@ -84,7 +86,7 @@ def _unwrapped(value: Json) -> Iterator[dict[str, Any] | str]:
         yield dict(value)
         return
     for row in rows:
-        yield from unfold(row)
+        yield from unfold(row, depth + 1)
 
 
 WRAPPERS_IN_ORDER = ("post", "patch", *sorted(WRAPPERS - {"post", "patch", "log", "resourceSpans", "resource_spans"}))

@@ -67,6 +67,8 @@ def read_logs(
         yield from _late(adapter, adapter.end(), tally)
     unseen = formats.unseen() if tally.lines else []
     tally.faults += unseen
+    if fields and tally.records and not unseen and not tally.formats["plain"]:
+        tally.faults.append("named columns count in plain tables only, and no row was read as one")
     if not tally.records:
         raise _nothing(files, tally, unseen)
 
@@ -117,11 +119,14 @@ def _record(adapter: Adapter, pair: Found, tally: Tally) -> LogRecord | None:
 
 def _late(adapter: Adapter, found: Iterable[Found], tally: Tally) -> Iterator[LogRecord]:
     """Yield the records of rows that an adapter had kept, which are no part of another after all."""
-    for pair in found:
-        tally.merged[adapter.name] -= 1
-        record = _record(adapter, pair, tally)
-        if record is not None:
-            yield record
+    try:
+        for pair in found:
+            tally.merged[adapter.name] -= 1
+            record = _record(adapter, pair, tally)
+            if record is not None:
+                yield record
+    except ODD_SHAPES as error:
+        tally.faults.append(f"rows of format {adapter.name} that waited for others could not be completed: {error}")
     if not tally.merged[adapter.name]:
         del tally.merged[adapter.name]
 

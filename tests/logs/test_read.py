@@ -9,7 +9,7 @@ import os
 import sqlite3
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from log_writers import (
     CALLS,
     azure,
     chat,
+    claude_code,
     helicone,
     lines,
     openai_batch,
@@ -32,6 +33,8 @@ from log_writers import (
 
 from recall_cli.errors import InputError, UsageError
 from recall_cli.logs import reader, rows
+from recall_cli.logs.adapter import Found
+from recall_cli.logs.from_claude_code import ClaudeCode
 from recall_cli.logs.read import read_log, read_logs
 from recall_cli.logs.tally import Sniffed, Tally
 from recall_cli.types import LogRecord, Usage
@@ -197,6 +200,26 @@ def test_a_document_on_one_line_over_the_cap_is_refused_in_words(
     assert "jq" in caught.value.hint
 
 
+def test_wrappers_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    good = pairs(CALLS, tmp_path).paths[0].read_bytes()
+    path.write_bytes(b'{"data": [' * 900 + b"]}" * 900 + b"\n" + b"[" * 900 + b"{}" + b"]" * 900 + b"\n" + good)
+    records, tally = read(path)
+    assert answers(records) == SAID
+    assert tally.skipped.total() == 2
+
+
+def test_what_waits_at_the_end_cannot_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: ClaudeCode) -> Iterator[Found]:
+        raise KeyError("x")
+        yield
+
+    monkeypatch.setattr(ClaudeCode, "end_file", broken)
+    records, tally = read(*claude_code(CALLS, tmp_path).paths, pairs(CALLS, tmp_path).paths[0])
+    assert answers(records) == SAID
+    assert "claude-code" in tally.faults[0]
+
+
 def test_a_broken_first_line_does_not_make_a_document(tmp_path: Path) -> None:
     log = pairs(CALLS, tmp_path).paths[0].read_bytes()
     path = tmp_path / "log.jsonl"
@@ -239,6 +262,8 @@ def test_columns_are_named(tmp_path: Path) -> None:
     assert "header" in wrong.value.hint
     _, tally = read(path, fields={"prompt": "Frage", "cost": "Preis"})
     assert tally.faults == ["no row has a column 'Preis' (named as cost)"]
+    _, tally = read(pairs(CALLS, tmp_path).paths[0], fields={"tenant": "tenant"})
+    assert tally.faults == ["named columns count in plain tables only, and no row was read as one"]
     with pytest.raises(UsageError, match="no field 'promt'") as caught:
         read(path, fields={"promt": "Frage"})
     assert "prompt" in caught.value.hint
