@@ -13,7 +13,7 @@ SESSION = ("Helicone-Session-Id", "helicone-session-id", "session_id")
 
 
 class Helicone(Adapter):
-    """The body's own usage counts first: the row's `prompt_tokens` leave out what an Anthropic cache read."""
+    """The body's own usage counts first: it alone tells cached tokens from others."""
 
     name = "helicone"
     by_keys = True
