@@ -11,7 +11,7 @@ KEYS = ("generation_id", "model_permaslug", "tokens_prompt", "tokens_completion"
 
 
 class OpenRouter(Adapter):
-    """Rows of the export. `tokens_prompt` include the cached ones; `tokens_completion` are taken to include reasoning."""
+    """Rows of the export. `tokens_prompt` include the cached ones; `tokens_completion`, so it is taken, reasoning."""
 
     name = "openrouter"
     by_keys = True

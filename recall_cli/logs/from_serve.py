@@ -1,4 +1,4 @@
-"""The access log of `recall serve`: what was decided for each request. Prompts are in it with `--log-text` only.
+"""The access log of recall's server: what was decided for each request. Prompts are in it with `--log-text` only.
 
 Even then it holds the last turn alone: the system prompt and earlier turns, which are walls, are not in it.
 """

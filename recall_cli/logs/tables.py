@@ -70,8 +70,8 @@ def parquet_rows(path: str) -> Iterator[dict[str, Any]]:
         for start in range(0, total, BATCH_ROWS):
             for row in frame.slice(start, BATCH_ROWS).collect().iter_rows(named=True):
                 yield {name: _plain(value) for name, value in row.items()}
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        # Polars panics on some kinds of damage, and that is no Exception.
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, OverflowError) as error:
+        # Polars panics on some kinds of damage, and that is no Exception; others give dates that Python cannot hold.
         first = str(error).partition("\n")[0]
         raise InputError(
             f"cannot read the Parquet file {clean(path)}: {first}", hint="check that it is whole"
