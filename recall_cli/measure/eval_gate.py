@@ -10,6 +10,7 @@ from recall_cli.core.policy import unknown_namespaces
 from recall_cli.errors import UsageError
 from recall_cli.measure import eval_log, eval_log_report, evaluate
 from recall_cli.measure.eval_policies import Settings
+from recall_cli.measure.eval_rows import allowed_over
 from recall_cli.measure.eval_sources import DEFAULT_WORKLOAD, classes, presets
 from recall_cli.measure.eval_texts import TextWorld
 from recall_cli.measure.result import new_result
@@ -83,7 +84,7 @@ def run_all(evaluations: Sequence[evaluate.Plan], *, progress: Progress | None =
         | asdict(evaluations[0].settings),
     )
     streams = sum(plan.runs for plan in evaluations)
-    whole.summary = {"allowed_over": 1 - evaluations[0].settings.confidence, "workloads": {}}
+    whole.summary = {"allowed_over": allowed_over(evaluations[0].settings.confidence), "workloads": {}}
     known: set[str] = set()
     for number, plan in enumerate(evaluations):
         before = sum(earlier.runs for earlier in evaluations[:number])

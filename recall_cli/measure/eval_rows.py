@@ -70,7 +70,7 @@ def row(
         "runs_over_target": over,
         "runs_over_interval": list(share),
         "runs_over_bounds": [int((wrong > target * hits).sum()), int((wrong + unsure > target * hits).sum())],
-        "holds": over <= (1 - confidence) * n,
+        "holds": over <= round(allowed_over(confidence) * n, 9),
         "testable": int((judged >= TESTABLE_HITS / target).sum()),
         "feasible": sum(tally.feasible for tally in tallies),
         "audits": sum(tally.audits for tally in tallies),
@@ -82,6 +82,11 @@ def row(
         "runs_cold": sum(tally.first_hit_label is None for tally in tallies) if adaptive else None,
         "labels_needed": _median([t.labels_needed for t in tallies if t.first_hit_label is None]) if adaptive else None,
     }
+
+
+def allowed_over(confidence: float) -> float:
+    """Return the share of runs that may end over the target: 0.1 for 0.9, which binary fractions make a little less."""
+    return round(1 - confidence, 12)
 
 
 def rate_interval(part: Any, whole: Any, *, one_stream: bool = False) -> list[float]:

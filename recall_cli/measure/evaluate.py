@@ -18,7 +18,7 @@ from typing import Any
 from recall_cli.core.policy import StaticPolicy
 from recall_cli.errors import GateFailed, RecallError, UsageError
 from recall_cli.measure.eval_policies import ADAPTIVE, GIVEN, POLICIES, Outcome, Settings, Source, adaptive, run_seed
-from recall_cli.measure.eval_rows import by_namespace, comparisons, curve, row
+from recall_cli.measure.eval_rows import allowed_over, by_namespace, comparisons, curve, row
 from recall_cli.measure.result import new_result
 from recall_cli.measure.timing import one_thread
 from recall_cli.types import Progress, Result, Warn
@@ -113,7 +113,7 @@ def report(result: Result, plan: Plan, outcomes: Sequence[Outcome]) -> None:
         result.rows += rows
     result.summary = {
         "seeds": [outcome.seed for outcome in outcomes],
-        "allowed_over": 1 - settings.confidence,
+        "allowed_over": allowed_over(settings.confidence),
         "comparisons": compared,
         "namespaces": [
             entry

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from recall_cli.core.adaptive import AdaptivePolicy
 from recall_cli.core.policy import StaticPolicy
 from recall_cli.errors import GateFailed, RecallError, UsageError
-from recall_cli.measure import eval_policies, eval_static, evaluate, trace
+from recall_cli.measure import eval_policies, eval_rows, eval_static, evaluate, trace
 from recall_cli.measure.eval_policies import ADAPTIVE, BEST, ORACLE, POLICIES, STATIC, Settings, run_seed
 from recall_cli.measure.evaluate import Plan
 from recall_cli.measure.result import to_json
@@ -318,3 +318,13 @@ def test_a_gate_is_on_what_is_proved(result: Any) -> None:
         evaluate.check(result, max_false_hit=worst - 1e-6)
     with pytest.raises(GateFailed, match="as little as"):
         evaluate.check(result, min_hit_rate=least + 1e-6)
+
+
+def test_as_many_runs_as_allowed_may_be_over() -> None:
+    outcome = run_seed(preset("sparse"), 1, Settings(policies=(STATIC,), confidence=0.71))
+    over = eval_rows.row("sparse", STATIC, 0.01, [outcome], 0.71)["runs_over_target"]
+    assert over == 1  # 0.8 never keeps a hundredth
+    kept = replace(outcome, tallies={(STATIC, 0.01): replace(outcome.tallies[STATIC, 0.01], wrong=[0] * 40)})
+    for allowed, holds in ((29, True), (30, False)):
+        outcomes = [outcome] * allowed + [kept] * (100 - allowed)
+        assert eval_rows.row("sparse", STATIC, 0.01, outcomes, 0.71)["holds"] is holds
