@@ -138,6 +138,8 @@ class Facts:
     exact_answers: Answers
     semantic_answers: Answers
     """Of the hits that the semantic tier adds."""
+    normalised_saved: float = 0.0
+    """By keys that ignore case, spaces and closing marks, beyond the exact ones."""
     unordered: str = ""
     """Why the sums are an upper bound, as a clause; "" when the log orders its calls."""
     tied: int = 0
@@ -237,7 +239,7 @@ def _tied(facts: Facts) -> str:
 
 def _semantic(facts: Facts) -> str:
     """Return what the semantic tier adds, and how far the log vouches for it."""
-    added, answers = facts.saved - facts.exact_saved, facts.semantic_answers
+    added, answers = facts.saved - facts.exact_saved - facts.normalised_saved, facts.semantic_answers
     if added <= 0:
         return ""
     sum_added = f"{usd(added)} ({_percent(added / facts.spend)})"

@@ -9,6 +9,8 @@ from recall_cli.measure.savings_rows import Rows
 from recall_cli.measure.savings_words import model_names
 from recall_cli.types import Warn
 
+NO_TIER = {"hits": 0, "answers_equal": {"n": 0, "equal": 0}, "tau": 0.0}
+"""Stands for a tier that was left out."""
 SHORT_SPAN_S = 86_400.0
 """A log of under a day shows neither the next morning's repeats nor a weekend."""
 
@@ -28,7 +30,7 @@ def warnings(found: Rows, summary: dict[str, Any], models: list[dict[str, Any]])
 
 
 def _about_tiers(found: Rows, summary: dict[str, Any]) -> list[Warn | None]:
-    semantic = summary["tiers"]["semantic"]
+    semantic = summary["tiers"].get("semantic", NO_TIER)
     sampled = summary["excluded"].get("sampled", {"requests": 0})["requests"]
     equal = semantic["answers_equal"]
     hint = (
@@ -61,7 +63,7 @@ def _about_tiers(found: Rows, summary: dict[str, Any]) -> list[Warn | None]:
 
 
 def _about_times(found: Rows, summary: dict[str, Any]) -> list[Warn | None]:
-    untimed = sum(row.start is None for row in found.rows)
+    untimed = summary["untimed"]
     tally = found.tally
     order = summary["order"]
     span = summary["span_s"]

@@ -1,0 +1,191 @@
+"""Rows as columns: gathered in memory, spilled to Parquet in a folder of their own, read back one column at a time.
+
+A log has any number of rows, so none of them may stay a Python object: what is held is one batch, and whatever
+columns a caller has asked for. Texts, which are most of a log, go to a `Spool` beside, each distinct one about once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from blake3 import blake3
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Column = NDArray[Any]
+
+BATCH_ROWS = 50_000
+"""Rows held before they are spilled: some 25 MB of Python objects."""
+PREFIX = "recall-rows-"
+KNOWN = 1 << 18
+"""Texts remembered as written, some 40 MB. One that comes again after so many others is written again."""
+
+
+class Workspace:
+    """A temporary folder that goes with its owner; opening one also removes those that dead processes left."""
+
+    def __init__(self) -> None:
+        _sweep(Path(tempfile.gettempdir()))
+        self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
+        self._spools: list[Spool] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for spool in self._spools:
+            spool.close()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def spool(self, name: str) -> Spool:
+        """Return a new spool in this folder."""
+        self._spools.append(Spool(self.path / name))
+        return self._spools[-1]
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the folders of processes that were killed before they could."""
+    # Elsewhere signal 0 is no harmless question.
+    if os.name != "posix":
+        return
+    for left in folder.glob(f"{PREFIX}*-*"):
+        pid = left.name.removeprefix(PREFIX).partition("-")[0]
+        if pid.isdigit() and not _alive(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+class Columns:
+    """Rows of one schema, appended one by one.
+
+    :param schema: name -> numpy type, in the order in which `append` is given the values.
+    :param folder: where batches are spilled to.
+    """
+
+    def __init__(self, schema: Mapping[str, str], folder: Path) -> None:
+        self._schema = {name: np.dtype(kind) for name, kind in schema.items()}
+        self._folder = folder
+        self._waiting: list[tuple[Any, ...]] = []
+        self._parts: list[Path] = []
+
+    def __len__(self) -> int:
+        return len(self._parts) * BATCH_ROWS + len(self._waiting)
+
+    def append(self, row: tuple[Any, ...]) -> None:
+        """Add a row: a value for each column of the schema."""
+        self._waiting.append(row)
+        if len(self._waiting) == BATCH_ROWS:
+            self._spill()
+
+    def read(self, name: str) -> Column:
+        """Return a column whole, shape (rows,)."""
+        kind = self._schema[name]
+        found = np.empty(len(self), dtype=kind)
+        at = 0
+        if self._parts:
+            import polars as pl
+
+            for part in self._parts:
+                found[at : at + BATCH_ROWS] = pl.read_parquet(part, columns=[name])[name].to_numpy()
+                at += BATCH_ROWS
+        place = list(self._schema).index(name)
+        found[at:] = np.array([row[place] for row in self._waiting], dtype=kind)
+        return found
+
+    def _spill(self) -> None:
+        import polars as pl
+
+        columns = zip(self._schema.items(), zip(*self._waiting, strict=True), strict=True)
+        frame = pl.DataFrame({name: np.array(values, dtype=kind) for (name, kind), values in columns})
+        path = self._folder / f"{len(self._parts)}.parquet"
+        # Digests do not compress, and the rest is read once or twice: speed counts, not size.
+        frame.write_parquet(path, compression="lz4", statistics=False)
+        self._parts.append(path)
+        self._waiting = []
+
+
+class Spool:
+    """Texts on disk, found again by their place."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w+b")
+        self._known: dict[int, int] = {}
+        self._end = 0
+
+    def add(self, text: bytes, key: int) -> int:
+        """Return the place of a text, written now unless it was lately.
+
+        :param key: its digest: equal for equal texts.
+        """
+        at = self._known.get(key)
+        if at is None:
+            if len(self._known) >= KNOWN:
+                self._known.clear()
+            at = self._known[key] = self._end
+            self._file.write(len(text).to_bytes(4, "little"))
+            self._file.write(text)
+            self._end += 4 + len(text)
+        return at
+
+    def read(self, at: int) -> str:
+        """Return the text at a place."""
+        self._file.seek(at)
+        return self._file.read(int.from_bytes(self._file.read(4), "little")).decode("utf-8", "surrogatepass")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class Names:
+    """Strings as small numbers. Past a limit all new ones share one number: a log may hold a name a row."""
+
+    LIMIT = 1 << 20
+    OTHER = "(other)"
+
+    def __init__(self) -> None:
+        self._number: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._number)
+
+    def number(self, name: str) -> int:
+        """Return the number of a name."""
+        found = self._number.get(name)
+        if found is None:
+            if len(self._number) >= self.LIMIT:
+                name = self.OTHER
+            found = self._number.setdefault(name, len(self._number))
+        return found
+
+    def all(self) -> list[str]:
+        """Return the names, each at its number."""
+        return list(self._number)
+
+
+def key64(data: bytes) -> int:
+    """Return 64 bits of digest: of ten million rows two different ones share it once in 300,000 logs."""
+    return int.from_bytes(blake3(data).digest(length=8), "little")
+
+
+def number(keys: Column) -> tuple[Column, Column]:
+    """Return (number of each key, a row that holds each number), int32: equal where the keys are."""
+    _, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
+    return numbers.astype(np.int32), first.astype(np.int32)
