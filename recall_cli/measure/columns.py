@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from blake3 import blake3
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 50_000
 """Rows held before they are spilled: some 25 MB of Python objects."""
+MASK = 2**64 - 1
 PREFIX = "recall-rows-"
 KNOWN = 1 << 18
 """Texts remembered as written, some 40 MB. One that comes again after so many others is written again."""
@@ -129,19 +129,18 @@ class Spool:
         self._known: dict[int, int] = {}
         self._end = 0
 
-    def add(self, text: bytes, key: int) -> int:
-        """Return the place of a text, written now unless it was lately.
-
-        :param key: its digest: equal for equal texts.
-        """
+    def add(self, text: str) -> int:
+        """Return the place of a text, written now unless it was lately."""
+        key = key64(text)
         at = self._known.get(key)
         if at is None:
             if len(self._known) >= KNOWN:
                 self._known.clear()
             at = self._known[key] = self._end
-            self._file.write(len(text).to_bytes(4, "little"))
-            self._file.write(text)
-            self._end += 4 + len(text)
+            raw = text.encode("utf-8", "surrogatepass")
+            self._file.write(len(raw).to_bytes(4, "little"))
+            self._file.write(raw)
+            self._end += 4 + len(raw)
         return at
 
     def read(self, at: int) -> str:
@@ -180,9 +179,12 @@ class Names:
         return list(self._number)
 
 
-def key64(data: bytes) -> int:
-    """Return 64 bits of digest: of ten million rows two different ones share it once in 300,000 logs."""
-    return int.from_bytes(blake3(data).digest(length=8), "little")
+def key64(text: str) -> int:
+    """Return 64 bits that tell texts apart within this process, at a fifth of the time of a digest.
+
+    Python's own keyed hash: of ten million different texts two share a key once in 300,000 logs.
+    """
+    return hash(text) & MASK
 
 
 def number(keys: Column) -> tuple[Column, Column]:

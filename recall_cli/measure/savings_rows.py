@@ -12,10 +12,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import orjson
+from blake3 import blake3
 
 from recall_cli.core.request import parse_body
 from recall_cli.measure.columns import Columns, Names, Spool, Workspace, key64
-from recall_cli.measure.normal import normal_text
+from recall_cli.measure.normal import folded, normal_text
 from recall_cli.measure.prices import STANDARD_TIERS, PriceBook
 from recall_cli.types import Bypass, LogRecord, Request
 
@@ -164,30 +165,25 @@ def _pico(amount: Decimal) -> int:
 
 def _keys(record: LogRecord, request: Request, found: Rows, texts: bool) -> tuple[int, ...]:
     """Return a cacheable row's keys, where its texts are, and the bytes of both."""
-    identity = int.from_bytes(request.identity[:8], "little")
-    raw = request.text.encode("utf-8", "surrogatepass")
-    answer, answer_raw = 0, b""
+    identity, text = int.from_bytes(request.identity[:8], "little"), request.text
+    answer, answer_at, size = 0, -1, _bytes(text)
     if record.answer is not None:
-        answer_raw = record.answer.encode("utf-8", "surrogatepass")
-        answer = key64(_plain_answer(record.answer)) or 1
-    size = min(len(raw) + len(answer_raw), 2**32 - 1)
-    answer_at = found.answers.add(answer_raw, key64(answer_raw)) if texts and answer else -1
+        answer = key64(folded(record.answer)) or 1
+        size += _bytes(record.answer)
+        if texts:
+            answer_at = found.answers.add(record.answer)
+    size = min(size, 2**32 - 1)
     if request.exact_only:
         # Nothing but an equal request may be served: all keys are the exact one.
         return identity, identity, 0, identity, identity, answer, -1, answer_at, size
-    text = key64(raw)
-    plain = normal_text(request.text).encode("utf-8", "surrogatepass")
-    return (
-        identity,
-        key64(request.partition + plain),
-        int.from_bytes(request.partition[:8], "little") or 1,
-        text,
-        key64(plain),
-        answer,
-        found.texts.add(raw, text) if texts else -1,
-        answer_at,
-        size,
-    )
+    partition, plain = int.from_bytes(request.partition[:8], "little") or 1, key64(normal_text(text))
+    at = found.texts.add(text) if texts else -1
+    # Both halves are digests of their own: their XOR is as good as a digest of the two.
+    return identity, partition ^ plain, partition, key64(text), plain, answer, at, answer_at, size
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _exclusion(record: LogRecord, request: Request | Bypass, *, allow_sampled: bool) -> str:
@@ -201,11 +197,6 @@ def _exclusion(record: LogRecord, request: Request | Bypass, *, allow_sampled: b
     return SAMPLED if request.sampled and not allow_sampled else ""
 
 
-def _plain_answer(text: str) -> bytes:
-    """Return what answers equal but for case and white space have in common."""
-    return " ".join(text.casefold().split()).encode("utf-8", "surrogatepass")
-
-
 def _group(record: LogRecord) -> int:
     """Return where in 0..2**64 the row's tenant, model and system prompt fall: those that could ever meet, together."""
     body = record.request
@@ -216,4 +207,4 @@ def _group(record: LogRecord) -> int:
         key = orjson.dumps([record.tenant, record.provider, body.get("model"), body.get("system"), system])
     except TypeError:
         key = repr((record.tenant, body.get("model"))).encode("utf-8", "surrogatepass")
-    return key64(key)
+    return int.from_bytes(blake3(key).digest(length=8), "little")

@@ -38,8 +38,6 @@ STEADY = 3
 """Sixths after which a cache counts as warm: the hit rate of a chat trace of an hour still rises in the first half."""
 MOST_ROWS = 1_000_000
 """Calls walked for a capacity. Of more, keys are drawn and the capacity shrunk with them (SHARDS, FAST 2015)."""
-MIX = 2654435761
-"""Spreads consecutive key numbers over 32 bits (Knuth's multiplicative hash)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +47,9 @@ class Limit:
     ttl_s: float = math.inf
     entries: float = math.inf
     bytes: float = math.inf
+
+
+NONE = Limit()
 
 
 def durations(text: str) -> tuple[float, ...]:
@@ -124,11 +125,11 @@ def ttl_sweep(rows: Rows, found: Replayed, ttls: Sequence[float]) -> list[dict[s
         return []
     # A key that comes once is never a hit, and without a cap it is in nobody's way.
     again = np.flatnonzero(np.bincount(keys)[keys] > 1)
-    part = _part(time, again)
-    cost = _cost(rows, found)
+    part, cost, ever = _part(time, again), _cost(rows, found), found.keys_by != NOBODY
     found_rows = []
     for ttl in ttls:
-        hit = again[hits_within(keys[again], part, Limit(ttl_s=ttl))]
+        limit = Limit(ttl_s=ttl)
+        hit = np.flatnonzero(ever) if limit == NONE else again[hits_within(keys[again], part, limit)]
         found_rows.append({"ttl_s": None if math.isinf(ttl) else ttl, **_figures(len(keys), len(hit), cost[hit])})
     return found_rows
 
@@ -143,7 +144,10 @@ def capacity_sweep(rows: Rows, found: Replayed, limits: Sequence[Limit], dim: in
     share = min(1.0, MOST_ROWS / max(1, len(keys)))
     drawn = np.arange(len(keys))
     if share < 1:
-        drawn = np.flatnonzero(keys.astype(np.uint64) * MIX % 2**32 < share * 2**32)
+        # By what is the same in every run: texts have other keys in each process.
+        digest = rows.columns.read("exact")[found.row]
+        _, first, key = np.unique(keys, return_index=True, return_inverse=True)
+        drawn = np.flatnonzero((digest[first] < share * 2.0**64)[key])
     part = _part(time, drawn)
     _, first = np.unique(keys, return_index=True)
     mean = float(size[first].mean()) if len(first) else 0.0
@@ -152,10 +156,14 @@ def capacity_sweep(rows: Rows, found: Replayed, limits: Sequence[Limit], dim: in
         if len(first) <= limit.entries < math.inf:
             # It holds all there is: the same as no limit.
             continue
-        scaled = Limit(entries=max(1.0, limit.entries * share), bytes=limit.bytes * share)
-        hit = drawn[hits_within(keys[drawn], part, scaled, size[drawn])]
-        figures = _figures(len(drawn), len(hit), cost[hit])
-        figures["usd"] /= share
+        if limit == NONE:
+            hit = np.flatnonzero(found.keys_by != NOBODY)
+            figures = _figures(len(keys), len(hit), cost[hit]) | {"sampled_share": 1.0}
+        else:
+            scaled = Limit(entries=max(1.0, limit.entries * share), bytes=limit.bytes * share)
+            hit = drawn[hits_within(keys[drawn], part, scaled, size[drawn])]
+            figures = _figures(len(drawn), len(hit), cost[hit]) | {"sampled_share": share}
+            figures["usd"] /= share
         held = min(limit.entries, limit.bytes / mean if mean else math.inf, len(first))
         table.append(
             {
@@ -163,7 +171,6 @@ def capacity_sweep(rows: Rows, found: Replayed, limits: Sequence[Limit], dim: in
                 "bytes": None if math.isinf(limit.bytes) else int(limit.bytes),
                 "held_bytes": int(held * mean),
                 **figures,
-                "sampled_share": share,
             }
         )
     return table

@@ -65,9 +65,14 @@ class Replayed:
     """Calls whose prompt is not embedded, for there are too many."""
 
     @property
+    def keys_by(self) -> Ints:
+        """What the tiers of keys alone serve."""
+        return self.normal_by if NORMALISED in self.tiers else self.exact_by
+
+    @property
     def served_by(self) -> Ints:
         """Position of the call whose answer the cache with all of its tiers serves; NOBODY for a miss."""
-        keys = self.normal_by if NORMALISED in self.tiers else self.exact_by
+        keys = self.keys_by
         if self.walked is None:
             return keys
         # Where the neighbour that once kept a key out of the cache no longer serves, the key would have.
