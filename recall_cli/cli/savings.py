@@ -16,6 +16,7 @@ from recall_cli.measure.savings_words import model_names, usd
 from recall_cli.types import Result
 
 REASONS = {
+    "no_text": "no text in the log, nor a key of it",
     "sampled": "sampled: temperature unset or above 0",
     "tools": "tools offered in the request",
     "tool_calls": "answer calls tools",

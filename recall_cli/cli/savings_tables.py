@@ -44,7 +44,7 @@ def tier_tables(s: Mapping[str, Any]) -> list[Block]:
             [(NAMES[name], *_dollars(t)[2:], _share(t, s["spend_usd"])) for name, t in tiers.items()],
         )
     )
-    return [*blocks, *map(Line, _walls(s))]
+    return [*blocks, *map(Line, (*_judged(tiers.get("semantic", {})), *_walls(s), *_sample(s)))]
 
 
 def replay_tables(s: Mapping[str, Any]) -> Iterator[Block]:
@@ -96,6 +96,37 @@ def _pooled(s: Mapping[str, Any]) -> dict[str, str]:
             cells[name] = count(None if total is None else total - before)
             before = before if total is None else total
     return cells | {"combined": NONE if NONE in cells.values() else count(before)}
+
+
+def _judged(semantic: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the semantic tier learnt, and what rules make of its answers."""
+    if semantic.get("policy") == "adaptive":
+        yield (
+            f"The adaptive policy learnt from {count(semantic['labels'])} logged answers, for at most "
+            f"{percent(semantic['target'], 1)} wrong, and checked {count(semantic['audits'])} hits: each costs a call."
+        )
+    found = semantic.get("judged", {"n": 0})
+    if found["n"]:
+        rate = found["different_rate"]
+        low, high = found["different_interval"]
+        of = "" if rate is None else f": {percent(rate)} [{percent(low)}, {percent(high)}] wrong of those it can tell"
+        yield (
+            f"Of {count(found['n'])} semantic answers, compared by rules with the logged ones, {count(found['same'])} "
+            f"say the same, {count(found['different'])} another thing, {count(found['unsure'])} cannot be told{of}."
+        )
+
+
+def _sample(s: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a sample stands for."""
+    sample = s["sample"]
+    if sample is not None:
+        saved = sample["saved_usd_of_all"]
+        low, high = map(usd, sample["saved_usd_interval_of_all"])
+        yield (
+            f"Measured: {percent(sample['share'])} of the namespaces, {percent(sample['requests_share'])} of the "
+            f"requests. All of them would have spent about {usd(sample['spend_usd_of_all'])}, and saved {usd(saved)} "
+            f"[{low}, {high}]."
+        )
 
 
 def _walls(s: Mapping[str, Any]) -> Iterator[str]:

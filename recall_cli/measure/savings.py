@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from recall_cli.core.adaptive import AdaptivePolicy
+from recall_cli.core.compare import Comparator
 from recall_cli.core.embed import DEFAULT_EMBEDDER, make_embedder
 from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
 from recall_cli.core.prior import shipped
@@ -37,10 +39,12 @@ from recall_cli.measure.savings_tables import (
     dollars,
     excluded_by_reason,
     if_sampled_allowed,
+    judged,
     to_check,
 )
 from recall_cli.measure.savings_tiers import EXACT, NORMALISED, SEMANTIC, TIERS, Replayed, Semantic, replay_rows
-from recall_cli.measure.savings_totals import blocks_of, dollars_of
+from recall_cli.measure.savings_totals import blocks_of, dollars_of, groups_of
+from recall_cli.measure.savings_walk_warnings import replay_warnings
 from recall_cli.measure.savings_warnings import warnings
 from recall_cli.types import Embedder, Policy, Progress, Result
 
@@ -93,6 +97,9 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
         semantic = None if embedder is None else Semantic(embedder, policy, folder)
         found = replay_rows(rows, tiers=tiers, semantic=semantic, progress=progress)
         result.summary = _summary(plan, rows, found)
+        if embedder is not None:
+            semantic_tier = result.summary["tiers"][SEMANTIC]
+            semantic_tier["judged"] = judged(rows, found, Comparator(embedder), plan.seed)
         result.summary["cold_start"] = cold_start(rows, found)
         result.summary["ttl"] = ttl_sweep(rows, found, ttls)
         result.summary["capacity"] = capacity_sweep(rows, found, limits, 0 if embedder is None else embedder.dim)
@@ -100,7 +107,7 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     result.summary["price_source"] = prices.source()
     if embedder is not None:
         result.summary["embedder"] = {"name": embedder.name, "fingerprint": embedder.fingerprint}
-    result.warnings = warnings(rows, result.summary, result.rows)
+    result.warnings = warnings(rows, result.summary, result.rows) + replay_warnings(result.summary)
     return result
 
 
@@ -141,9 +148,12 @@ def _summary(plan: Plan, rows: Rows, found: Replayed) -> dict[str, Any]:
     timed = start[~np.isnan(start)]
     where, block = blocks_of(start)
     sheet = Sheet(rows, found, where, block, plan.seed)
+    by_namespace = None
+    if plan.sample < 1:
+        by_namespace = Sheet(rows, found, *groups_of(rows.columns.read("group")), plan.seed)
     sums, cacheable = sheet.sums, sheet.cacheable()
     spend = sums.usd()
-    tiers = sheet.tiers(found)
+    tiers = sheet.tiers(found, by_namespace)
     both = tiers["combined"]
     same_instant = _same_instant(found)
     answers = {
@@ -154,6 +164,7 @@ def _summary(plan: Plan, rows: Rows, found: Replayed) -> dict[str, Any]:
         tiers[SEMANTIC] |= {
             "tau": plan.tau if plan.policy == "static" else None,
             "policy": plan.policy,
+            "target": plan.target if plan.policy == "adaptive" else None,
             "verified": False,
             "audits": found.walked.audits if found.walked else 0,
             "labels": found.walked.labels if found.walked else 0,
@@ -177,7 +188,7 @@ def _summary(plan: Plan, rows: Rows, found: Replayed) -> dict[str, Any]:
         exact_interval=tiers[EXACT]["usd_interval"],
         normalised_saved=tiers[NORMALISED]["usd"] if NORMALISED in tiers else 0.0,
         main_exclusion=main_exclusion,
-        tau=plan.tau,
+        tau=plan.tau if plan.policy == "static" else None,
         exact_answers=answers[EXACT],
         semantic_answers=answers.get(SEMANTIC, judge.Answers(0, 0)),
         unordered=coarse if len(timed) else judge.NO_TIMES,
@@ -200,6 +211,9 @@ def _summary(plan: Plan, rows: Rows, found: Replayed) -> dict[str, Any]:
         "if_sampled_allowed": sampled,
         "tiers": tiers,
         "pooled": found.pooled,
+        "sample": _sample(plan, rows, spend, both) if plan.sample < 1 else None,
+        "texts_left_out": found.texts_left_out,
+        "absurd_costs": rows.absurd_costs,
         "to_check": to_check(rows, found, plan.seed),
         "exact_hits_displaced": displaced(found),
         "spend_usd": dollars(spend),
@@ -214,6 +228,18 @@ def _summary(plan: Plan, rows: Rows, found: Replayed) -> dict[str, Any]:
         "lines": rows.tally.lines,
         "skipped": dict(rows.tally.skipped),
         "usage_read": _usage_read(rows.tally),
+    }
+
+
+def _sample(plan: Plan, rows: Rows, spend: Decimal, both: dict[str, Any]) -> dict[str, Any]:
+    """Return what the measured namespaces stand for: sums of all of them, each over the share."""
+    return {
+        "share": plan.sample,
+        "requests_left_out": rows.left_out,
+        "requests_share": len(rows) / (len(rows) + rows.left_out) if len(rows) + rows.left_out else None,
+        "spend_usd_of_all": float(spend) / plan.sample,
+        "saved_usd_of_all": both["usd"] / plan.sample,
+        "saved_usd_interval_of_all": [end / plan.sample for end in both["usd_interval"]],
     }
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import orjson
 from blake3 import blake3
 
-from recall_cli.core.request import parse_body
+from recall_cli.core.request import parse_body, text_request
 from recall_cli.measure.columns import Columns, Names, Spool, Workspace, key64
 from recall_cli.measure.normal import folded, normal_text
 from recall_cli.measure.prices import STANDARD_TIERS, PriceBook
@@ -27,6 +27,8 @@ SAMPLED = "sampled"
 """Why a call is left out whose temperature is unset or above 0."""
 FIRST_FLAWS = ("already_cached", "error", "no_answer", "answer_unreadable")
 """Flaws that come before what the request says: there was no answer of the model's to speak of."""
+NO_TEXT = "no_text"
+"""Why a call is left out whose prompt is not in the log, unless an opaque key of it is."""
 OUT, IN, IF_SAMPLED = 0, 1, 2
 """Kinds of rows: no cache may serve it; one may; one might, were sampled calls admitted."""
 
@@ -37,7 +39,7 @@ MOST = 10**6
 
 SCHEMA = {
     "kind": "u1", "reason": "u2", "provider": "u4", "model": "u4", "tenant": "u4", "space": "u4", "source": "u4",
-    "line": "u4", "start": "f8", "end": "f8",
+    "line": "u4", "group": "u8", "start": "f8", "end": "f8",
     "counted": "?", "input": "i8", "output": "i8", "cache_read": "i8",
     "priced": "?", "cost_input": "i8", "cost_output": "i8", "cost_naive": "i8",
     "exact": "u8", "normal": "u8", "partition": "u8", "text": "u8", "plain": "u8", "answer": "u8",
@@ -46,7 +48,7 @@ SCHEMA = {
 """Columns of a row. `exact` and `normal` are keys within the walls, `text` and `plain` the same without any.
 
 `partition` is 0 for a call that only an equal request may serve, `answer` is 0 where the log has none; `size` counts
-the bytes of prompt and answer.
+the bytes of prompt and answer; `group` orders the namespaces by chance where only some of them are measured.
 """
 NO_KEYS = (0, 0, 0, 0, 0, 0, -1, -1, 0)
 
@@ -99,12 +101,14 @@ def collect(
     for names in (found.reasons, found.tenants, found.spaces):
         names.number("")
     now = datetime.now(UTC).timestamp()
-    below = int(sample * 2**64)
+    group, below = 0, int(sample * 2**64)
     for record in records:
-        if sample < 1 and _group(record) >= below:
-            found.left_out += 1
-            continue
-        request = parse_body(record.provider, record.request, tenant=record.tenant)
+        if sample < 1:
+            group = _group(record)
+            if group >= below:
+                found.left_out += 1
+                continue
+        request = _request(record)
         excluded = _exclusion(record, request, allow_sampled=allow_sampled)
         kind = OUT
         if isinstance(request, Request) and excluded in ("", SAMPLED):
@@ -124,6 +128,7 @@ def collect(
                 found.spaces.number(request.namespace if isinstance(request, Request) else ""),
                 found.sources.number(source),
                 int(line),
+                group,
                 _time(record.start),
                 _time(record.end),
                 *_usage(record),
@@ -132,6 +137,16 @@ def collect(
             )
         )
     return found
+
+
+def _request(record: LogRecord) -> Request | Bypass:
+    """Return the call's keys. A log without text may still tell equal prompts apart: those match exactly, or not."""
+    key: bytes = getattr(record, "key", b"")
+    if not key:
+        return parse_body(record.provider, record.request, tenant=record.tenant)
+    request = text_request(key.hex(), f"{record.provider}/{record.model}", tenant=record.tenant)
+    request.exact_only = True
+    return request
 
 
 def _time(seconds: float | None) -> float:
@@ -191,8 +206,8 @@ def _exclusion(record: LogRecord, request: Request | Bypass, *, allow_sampled: b
     if record.flaw in FIRST_FLAWS:
         return record.flaw
     if isinstance(request, Bypass):
-        return request.reason
-    if record.flaw:
+        return record.flaw if record.flaw == NO_TEXT else request.reason
+    if record.flaw and not (record.flaw == NO_TEXT and request.exact_only):
         return record.flaw
     return SAMPLED if request.sampled and not allow_sampled else ""
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from recall_cli.core.compare import Comparator, Same
 from recall_cli.measure import savings_verdict as judge
 from recall_cli.measure.replay import NOBODY
 from recall_cli.measure.savings_rows import Rows
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 TO_CHECK = 20
 """Pairs listed to be read by hand: what somebody really does read."""
+MOST_JUDGED = 2_000
+"""Semantic hits whose answers are compared by rules: enough to tell 1 % from 2 %, done in well under a second."""
 SMALLEST = Decimal("1e-8")
 """Dollars are kept to a hundred-millionth: a token of the cheapest model costs about that."""
 OUTCOMES = BY_SEMANTIC + 1
@@ -41,6 +45,13 @@ class Sheet:
         self.where = where
         self.seed = seed
         self.sums = Sums(rows.columns, found.outcome.astype(np.int64) * where.count + block, OUTCOMES * where.count)
+
+    def widen(self, figures: dict[str, Any], *outcomes: int) -> dict[str, Any]:
+        """Return the figures of a tier with intervals that also reach as far as these blocks put them."""
+        other = self.tier(*outcomes)
+        for name in ("hit_rate_interval", "usd_interval"):
+            figures[name] = [min(figures[name][0], other[name][0]), max(figures[name][1], other[name][1])]
+        return figures
 
     def groups(self, *outcomes: int, block: int | None = None) -> list[int]:
         """Return the groups of some outcomes, in one block or in all."""
@@ -73,16 +84,24 @@ class Sheet:
             "hits_without_price": hits - sums.of("priced", taken),
         }
 
-    def tiers(self, found: Replayed) -> dict[str, dict[str, Any]]:
-        """Return each tier and what it adds to the one before it, with how often its answers equal the logged ones."""
-        tiers = {"exact": self.tier(BY_EXACT) | {"answers_equal": answers_equal(found, BY_EXACT, found.exact_by)}}
+    def tiers(self, found: Replayed, also: Sheet | None = None) -> dict[str, dict[str, Any]]:
+        """Return each tier and what it adds to the one before it, with how often its answers equal the logged ones.
+
+        :param also: other blocks, whose intervals count where they are wider.
+        """
+
+        def tier(*outcomes: int) -> dict[str, Any]:
+            figures = self.tier(*outcomes)
+            return figures if also is None else also.widen(figures, *outcomes)
+
+        tiers = {"exact": tier(BY_EXACT) | {"answers_equal": answers_equal(found, BY_EXACT, found.exact_by)}}
         for name, outcome, by in (
             (NORMALISED, BY_NORMALISED, found.normal_by),
             (SEMANTIC, BY_SEMANTIC, found.served_by),
         ):
             if name in found.tiers:
-                tiers[name] = self.tier(outcome) | {"answers_equal": answers_equal(found, outcome, by)}
-        return tiers | {"combined": self.tier(BY_EXACT, BY_NORMALISED, BY_SEMANTIC)}
+                tiers[name] = tier(outcome) | {"answers_equal": answers_equal(found, outcome, by)}
+        return tiers | {"combined": tier(BY_EXACT, BY_NORMALISED, BY_SEMANTIC)}
 
 
 def answers_equal(found: Replayed, outcome: int, by: Column) -> dict[str, Any]:
@@ -95,6 +114,31 @@ def answers_equal(found: Replayed, outcome: int, by: Column) -> dict[str, Any]:
     known = (given != 0) & (served != 0)
     n, equal = int(known.sum()), int(np.sum(known & (given == served)))
     return {"n": n, "equal": equal, "share": equal / n if n else None, "interval": list(wilson(equal, n, Z_95))}
+
+
+def judged(rows: Rows, found: Replayed, compare: Comparator, seed: int) -> dict[str, Any]:
+    """Return what the rules of `core.compare` make of the answers the semantic tier would serve.
+
+    Of up to MOST_JUDGED hits, drawn by chance. The rate is of those that could be told: the rest is neither.
+    """
+    hits = np.flatnonzero((found.tier == BY_SEMANTIC) & (found.answer != 0) & (found.answer[found.served_by] != 0))
+    drawn = random.Random(seed).sample(range(len(hits)), min(MOST_JUDGED, len(hits)))
+    place, served = rows.columns.read("answer_at")[found.row], found.served_by
+    verdicts = Counter(
+        compare(rows.answers.read(int(place[at])), rows.answers.read(int(place[served[at]]))).verdict
+        for at in hits[sorted(drawn)].tolist()
+    )
+    same, different, unsure = (verdicts[verdict] for verdict in (Same.SAME, Same.DIFFERENT, Same.UNSURE))
+    told = same + different
+    return {
+        "n": len(drawn),
+        "same": same,
+        "different": different,
+        "unsure": unsure,
+        "different_rate": different / told if told else None,
+        "different_interval": list(wilson(different, told, Z_95)),
+        "comparator": compare.name,
+    }
 
 
 def to_check(rows: Rows, found: Replayed, seed: int) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from recall_cli.measure.replay import Floats, Ints
 
 SUMMED = ("input", "output", "cache_read", "cost_input", "cost_output", "cost_naive", "counted", "priced")
+RANDOM_GROUPS = 100
 SPLIT = 10**6
 """Sums are taken of thousands and of rests apart: 64 bits hold ten million rows of either."""
 
@@ -64,6 +65,16 @@ def exact_sum(values: Column) -> int:
 def dollars_of(pico: int) -> Decimal:
     """Return trillionths of a dollar as dollars."""
     return Decimal(pico) / PICO
+
+
+def groups_of(group: Column) -> tuple[Blocks, Ints]:
+    """Return the sampled namespaces dealt out over RANDOM_GROUPS blocks, and the block of each row.
+
+    A namespace is in the sample or out of it as a whole: sums of a sample vary as namespaces do, not as days.
+    """
+    # Sampled groups are all small numbers: their low digits are as good as chance.
+    block = (group % RANDOM_GROUPS).astype(np.int32)
+    return Blocks("groups of namespaces", list(range(RANDOM_GROUPS)), RANDOM_GROUPS), block
 
 
 def blocks_of(start: Floats) -> tuple[Blocks, Ints]:

@@ -134,7 +134,8 @@ class Facts:
     exact_interval: list[float]
     main_exclusion: str
     """The reason that keeps most requests out, "" when none does."""
-    tau: float
+    tau: float | None
+    """None: the adaptive policy decided."""
     exact_answers: Answers
     semantic_answers: Answers
     """Of the hits that the semantic tier adds."""
@@ -243,7 +244,7 @@ def _semantic(facts: Facts) -> str:
     if added <= 0:
         return ""
     sum_added = f"{usd(added)} ({_percent(added / facts.spend)})"
-    tier = f"; the semantic tier at tau {facts.tau:g}"
+    tier = f"; the semantic tier {'under the adaptive policy' if facts.tau is None else f'at tau {facts.tau:g}'}"
     if not answers.n:
         return f"{tier} adds up to {sum_added} if every one of its answers holds"
     unknown = "" if answers.equal == answers.n else ", and whether the rest say the same is not known from the log"

@@ -33,15 +33,14 @@ def _about_tiers(found: Rows, summary: dict[str, Any]) -> list[Warn | None]:
     semantic = summary["tiers"].get("semantic", NO_TIER)
     sampled = summary["excluded"].get("sampled", {"requests": 0})["requests"]
     equal = semantic["answers_equal"]
+    how = " of the adaptive policy" if semantic["tau"] is None else f" at tau {semantic['tau']:g}"
     hint = (
         f"of {equal['n']:,} such answers {equal['equal']:,} equal the logged one; unequal need not mean wrong: label "
         "some of your prompts (paraphrases, lookalikes) and count the wrong answers with recall bench --prompts FILE"
     )
     allowed = summary["if_sampled_allowed"]
     return [
-        Warn("semantic_unverified", f"nobody has checked the semantic hits at tau {semantic['tau']:g}", hint)
-        if semantic["hits"]
-        else None,
+        Warn("semantic_unverified", f"nobody has checked the semantic hits{how}", hint) if semantic["hits"] else None,
         Warn(
             "sampled_excluded",
             f"{sampled:,} of {summary['requests']:,} requests let the model vary its answer "

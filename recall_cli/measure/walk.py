@@ -75,6 +75,8 @@ class _Cache:
     policy: Policy
     entries: list[int]
     known: list[bool]
+    crowded: list[bool]
+    """Whether a partition holds two different keys: without, its index could serve nobody."""
     indexes: dict[int, Index] = field(default_factory=dict)
     witness: Witness | None = None
     asked: dict[int, _Open] = field(default_factory=dict)
@@ -129,6 +131,8 @@ class _Cache:
         if text == NO_TEXT or not self.known[text]:
             return
         partition = int(self.calls.partition[at])
+        if not self.crowded[partition]:
+            return
         index = self.indexes.get(partition)
         if index is None:
             index = self.indexes[partition] = AutoIndex(self.calls.vectors.shape[1])
@@ -154,7 +158,8 @@ def walk(calls: Calls, policy: Policy, *, progress: Progress | None = None) -> W
     similarity = np.full(n, np.nan)
     keys = int(calls.key.max()) + 1 if n else 0
     witness = Witness(calls.read) if calls.read is not None and policy.candidates > 1 else None
-    cache = _Cache(calls, policy, [NOBODY] * keys, np.any(calls.vectors, axis=1).tolist(), witness=witness)
+    known = np.any(calls.vectors, axis=1).tolist()
+    cache = _Cache(calls, policy, [NOBODY] * keys, known, _crowded(calls), witness=witness)
     arrivals = np.empty(n, dtype=np.int32)
     arrivals[time.rank] = np.arange(n, dtype=np.int32)
     since = time.since[arrivals]
@@ -177,3 +182,12 @@ def walk(calls: Calls, policy: Policy, *, progress: Progress | None = None) -> W
             if found is not None:
                 served[at], similarity[at] = found
     return Walked(served, similarity, cache.audits, cache.labels)
+
+
+def _crowded(calls: Calls) -> list[bool]:
+    """Return, of each partition, whether it holds more than one key: most of an agent's hold its one prompt alone."""
+    if not len(calls.key):
+        return []
+    pairs = np.unique(calls.partition.astype(np.int64) << 32 | calls.key)
+    crowded: list[bool] = (np.bincount(pairs >> 32) > 1).tolist()
+    return crowded
