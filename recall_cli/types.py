@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -177,16 +178,19 @@ class Entry:
     wrong: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LogRecord:
-    """One call read from a user's log. Adapters in `logs/` fill in what their format carries."""
+    """One call read from a user's log. Adapters in `logs/` fill in what their format carries.
+
+    Not frozen: logs have millions of them.
+    """
 
     source: str
     """File and line, as `name:line`."""
     provider: str
     model: str
     request: Json
-    """The request body, as the provider's API takes it."""
+    """The request body, as the provider's API takes it; empty when the log has no text (flaw "no_text")."""
     answer: str | None
     """The response as text (None: the log has no response body)."""
     usage: Usage | None
@@ -200,7 +204,15 @@ class LogRecord:
     flaw: str = ""
     """Why this answer could not be stored ("error", "truncated", "tool_calls", ...), "" when it could."""
     tier: str = ""
-    """The service tier the provider billed ("flex", "priority", ...), "" when not logged."""
+    """The service tier the provider billed ("flex", "priority", "batch", ...), "" when not logged."""
+    cost: Decimal | None = None
+    """Dollars that the log says the call cost; None when it does not say."""
+    session: str = ""
+    """The conversation or session the log puts the call in, "" when it names none."""
+    key: bytes = b""
+    """An opaque identity of the whole prompt, in logs that hold no text ("no_text") but tell equal prompts apart."""
+    format: str = ""
+    """The name of the adapter that read it."""
 
 
 @dataclass(frozen=True, slots=True)

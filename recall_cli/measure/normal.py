@@ -31,7 +31,7 @@ def normal_text(text: str) -> str:
         except ValueError:
             pass
     plain = folded(text)
-    bare = plain.lstrip(OPENING).rstrip(CLOSING + " ")
+    bare = plain.lstrip(OPENING + " ").rstrip(CLOSING + " ")
     if bare[-1:].isdigit() and "!" in plain[len(plain.rstrip(CLOSING + " ")) :]:
         # 5! is no 5.
         return plain

@@ -141,10 +141,9 @@ def collect(
 
 def _request(record: LogRecord) -> Request | Bypass:
     """Return the call's keys. A log without text may still tell equal prompts apart: those match exactly, or not."""
-    key: bytes = getattr(record, "key", b"")
-    if not key:
+    if not record.key:
         return parse_body(record.provider, record.request, tenant=record.tenant)
-    request = text_request(key.hex(), f"{record.provider}/{record.model}", tenant=record.tenant)
+    request = text_request(record.key.hex(), f"{record.provider}/{record.model}", tenant=record.tenant)
     request.exact_only = True
     return request
 
