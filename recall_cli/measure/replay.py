@@ -11,8 +11,9 @@ the second, `tied` counts the repeats that would be hits if the stamps were no s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int32]
     Bools = NDArray[np.bool_]
 
+CHUNK = 65_536
 NO_TEXT = -1
 NOBODY = -1
 STEPS = (86_400.0, 3_600.0, 900.0, 60.0, 1.0)
@@ -48,6 +50,12 @@ class Timing:
 
     def __len__(self) -> int:
         return len(self.start)
+
+
+def in_chunks(column: NDArray[Any]) -> Iterator[Any]:
+    """Yield the values of a column as Python numbers, which are some 30 bytes each: a chunk of them at a time."""
+    for start in range(0, len(column), CHUNK):
+        yield from column[start : start + CHUNK].tolist()
 
 
 def median_latency(start: Floats, end: Floats) -> float | None:

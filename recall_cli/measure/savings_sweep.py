@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recall_cli.errors import UsageError
-from recall_cli.measure.replay import NOBODY, Timing
+from recall_cli.measure.replay import NOBODY, Timing, in_chunks
 from recall_cli.measure.savings_rows import PICO, Rows
 from recall_cli.measure.savings_tiers import NORMALISED, Replayed
 from recall_cli.measure.savings_totals import exact_sum
@@ -84,38 +86,46 @@ def hits_within(keys: Ints, time: Timing, limit: Limit, sizes: NDArray[np.int64]
 
     :param sizes: bytes of each call's entry; needed for a limit in bytes.
     """
-    n = len(keys)
-    hit = np.zeros(n, dtype=bool)
-    held: dict[int, tuple[float, int]] = {}
+    n, keyed = len(keys), int(keys.max()) + 1 if len(keys) else 0
+    hit = bytearray(n)
+    # Compact, for a log may have as many keys as calls; only the order of use takes Python objects, where it counts.
+    there, born, size_of = bytearray(keyed), array("d", bytes(8 * keyed)), array("q", bytes(8 * keyed))
+    # Not a dict: finding the first of one from which many were taken passes over all their places.
+    order: OrderedDict[int, None] | None = None
+    if limit.entries < math.inf or limit.bytes < math.inf:
+        order = OrderedDict()
     used = 0
-    arrivals = np.empty(n, dtype=np.int64)
-    arrivals[time.rank] = np.arange(n)
-    due = np.searchsorted(time.since[arrivals], np.arange(n), side="right").tolist()
-    order, key, now = arrivals.tolist(), keys.tolist(), time.filled.tolist()
-    born = np.where(np.isinf(time.ready), time.filled, time.ready).tolist()
-    size = [0] * n if sizes is None else sizes.tolist()
-    arrived = 0
-    for at in range(n):
-        while arrived < due[at]:
-            new = order[arrived]
-            arrived += 1
-            if hit[new] or size[new] > limit.bytes:
-                continue
-            old = held.pop(key[new], None)
-            used += size[new] - (0 if old is None else old[1])
-            held[key[new]] = (born[new], size[new])
-            while len(held) > limit.entries or used > limit.bytes:
-                used -= held.pop(next(iter(held)))[1]
-        entry = held.pop(key[at], None)
-        if entry is None:
+    arrivals = np.empty(n, dtype=np.int32)
+    arrivals[time.rank] = np.arange(n, dtype=np.int32)
+    stored = np.where(np.isinf(time.ready), time.filled, time.ready)[arrivals]
+    size = np.zeros(n, dtype=np.int64) if sizes is None else sizes[arrivals]
+    coming = zip(*map(in_chunks, (time.since[arrivals], arrivals, keys[arrivals], stored, size)), strict=True)
+    since, new, name, when, large = next(coming, (n, 0, 0, 0.0, 0))
+    for at, key, now in zip(range(n), in_chunks(keys), in_chunks(time.filled), strict=True):
+        while since <= at:
+            if not hit[new] and large <= limit.bytes:
+                used += large - size_of[name] * there[name]
+                there[name], born[name], size_of[name] = 1, when, large
+                if order is not None:
+                    order[name] = None
+                    order.move_to_end(name)
+                    while len(order) > limit.entries or used > limit.bytes:
+                        oldest, _ = order.popitem(last=False)
+                        there[oldest] = 0
+                        used -= size_of[oldest]
+            since, new, name, when, large = next(coming, (n, 0, 0, 0.0, 0))
+        if not there[key]:
             continue
-        if entry[0] + limit.ttl_s <= now[at]:
-            used -= entry[1]
-        else:
-            # Back in at the end: the order of a dict is the order of use.
-            held[key[at]] = entry
-            hit[at] = True
-    return hit
+        if born[key] + limit.ttl_s <= now:
+            there[key] = 0
+            used -= size_of[key]
+            if order is not None:
+                del order[key]
+            continue
+        hit[at] = 1
+        if order is not None:
+            order.move_to_end(key)
+    return np.frombuffer(hit, dtype=np.bool_)
 
 
 def ttl_sweep(rows: Rows, found: Replayed, ttls: Sequence[float]) -> list[dict[str, Any]]:

@@ -110,7 +110,8 @@ def answers_equal(found: Replayed, outcome: int, by: Column) -> dict[str, Any]:
     :param by: whom the tier serves; a pair without both answers in the log is not counted.
     """
     at = np.flatnonzero(found.tier == outcome)
-    given, served = found.answer[at], found.answer[by[at]]
+    answer = found.answer
+    given, served = answer[at], answer[by[at]]
     known = (given != 0) & (served != 0)
     n, equal = int(known.sum()), int(np.sum(known & (given == served)))
     return {"n": n, "equal": equal, "share": equal / n if n else None, "interval": list(wilson(equal, n, Z_95))}
@@ -121,7 +122,8 @@ def judged(rows: Rows, found: Replayed, compare: Comparator, seed: int) -> dict[
 
     Of up to MOST_JUDGED hits, drawn by chance. The rate is of those that could be told: the rest is neither.
     """
-    hits = np.flatnonzero((found.tier == BY_SEMANTIC) & (found.answer != 0) & (found.answer[found.served_by] != 0))
+    answer = found.answer
+    hits = np.flatnonzero((found.tier == BY_SEMANTIC) & (answer != 0) & (answer[found.served_by] != 0))
     drawn = random.Random(seed).sample(range(len(hits)), min(MOST_JUDGED, len(hits)))
     place, served = rows.columns.read("answer_at")[found.row], found.served_by
     verdicts = Counter(
@@ -148,8 +150,8 @@ def to_check(rows: Rows, found: Replayed, seed: int) -> list[dict[str, Any]]:
     """
     if found.walked is None:
         return []
-    served = found.served_by
-    differ = np.flatnonzero((found.tier == BY_SEMANTIC) & (found.answer != found.answer[served]))
+    served, answer = found.served_by, found.answer
+    differ = np.flatnonzero((found.tier == BY_SEMANTIC) & (answer != answer[served]))
     # In the order of the log: whatever time the rows were replayed at, the draw is the same.
     differ = differ[np.argsort(found.row[differ])]
     drawn = random.Random(seed).sample(range(len(differ)), min(TO_CHECK, len(differ)))
@@ -173,10 +175,11 @@ def displaced(found: Replayed) -> int:
 
     It happens when a neighbour was served first: a hit stores nothing, so the exact key is never there.
     """
-    at = np.flatnonzero((found.exact_by != NOBODY) & (found.answer != 0))
-    given = found.answer[at]
-    right = found.answer[found.exact_by[at]] == given
-    return int(np.sum(right & (found.answer[found.served_by[at]] != given)))
+    answer = found.answer
+    at = np.flatnonzero((found.exact_by != NOBODY) & (answer != 0))
+    given = answer[at]
+    right = answer[found.exact_by[at]] == given
+    return int(np.sum(right & (answer[found.served_by[at]] != given)))
 
 
 def if_sampled_allowed(rows: Rows, spend: Decimal) -> dict[str, Any]:

@@ -40,17 +40,15 @@ HELD_BYTES = 64 << 20
 class Replayed:
     """The replay of all cacheable rows; columns in its order unless said otherwise."""
 
+    rows: Rows
     row: NDArray[np.int64]
     """Which row of the log each call is."""
     time: Timing
-    end: Floats
     latency: float | None
     step: float
     key: Ints
     """Numbers of the exact keys, `normal` of the normalised ones."""
     normal: Ints
-    answer: Column
-    """Digests; 0 where the log has no answer."""
     exact_by: Ints
     normal_by: Ints
     """By keys alone: what the two tiers of keys serve, were there no neighbours; NOBODY for a miss."""
@@ -63,6 +61,17 @@ class Replayed:
     """Hits of each tier, and of those before it, if the walls were ignored."""
     texts_left_out: int = 0
     """Calls whose prompt is not embedded, for there are too many."""
+
+    @property
+    def answer(self) -> Column:
+        """Digests of the logged answers; 0 where the log has none. Read anew each time: columns are large."""
+        return self.rows.columns.read("answer")[self.row]
+
+    @property
+    def end(self) -> Floats:
+        """When each call ended; NaN where the log says nothing."""
+        end: Floats = self.rows.columns.read("end")[self.row]
+        return end
 
     @property
     def keys_by(self) -> Ints:
@@ -100,6 +109,7 @@ def replay_rows(
     row, start, end = _in_order(rows, rows.columns.read("kind") == IN)
     latency, step = replay.median_latency(start, end), replay.time_step(start)
     time = replay.timing(start, end, latency=latency or 0.0, step=step)
+    del start, end
 
     def numbers(name: str) -> Ints:
         return number(rows.columns.read(name)[row])[0]
@@ -108,8 +118,7 @@ def replay_rows(
     exact_by, normal_by = served_by_key(key, time), served_by_key(normal, time)
     outcome = np.full(len(rows), EXCLUDED, dtype=np.uint8)
     found = Replayed(
-        row, time, end, latency, step, key, normal, rows.columns.read("answer")[row], exact_by, normal_by, None,
-        tiers, outcome, {},
+        rows, row, time, latency, step, key, normal, exact_by, normal_by, None, tiers, outcome, {},
     )  # fmt: skip
     for tier, name in ((EXACT, "text"), (NORMALISED, "plain")):
         if tier in tiers:

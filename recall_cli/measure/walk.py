@@ -14,15 +14,13 @@ import numpy as np
 from recall_cli.core.auto import AutoIndex
 from recall_cli.core.policy import cosine
 from recall_cli.core.witness import Witness
-from recall_cli.measure.replay import NO_TEXT, NOBODY, Timing
+from recall_cli.measure.replay import CHUNK, NO_TEXT, NOBODY, Timing
 from recall_cli.types import Evidence, Index, Policy, Progress, Vector
 
 if TYPE_CHECKING:
     from recall_cli.measure.replay import Floats, Ints
 
 PROGRESS_EVERY = 1000
-CHUNK = 65_536
-"""Calls turned into Python numbers at a time."""
 
 SameAnswer = Callable[[int, int], bool | None]
 """(call, earlier call) -> whether their logged answers say the same; None when nobody can tell."""
