@@ -42,7 +42,18 @@ from recall_cli.measure.savings_tables import (
     judged,
     to_check,
 )
-from recall_cli.measure.savings_tiers import EXACT, NORMALISED, SEMANTIC, TIERS, Replayed, Semantic, replay_rows
+from recall_cli.measure.savings_tiers import (
+    BY_EXACT,
+    BY_NORMALISED,
+    BY_SEMANTIC,
+    EXACT,
+    NORMALISED,
+    SEMANTIC,
+    TIERS,
+    Replayed,
+    Semantic,
+    replay_rows,
+)
 from recall_cli.measure.savings_totals import blocks_of, dollars_of, groups_of
 from recall_cli.measure.savings_walk_warnings import replay_warnings
 from recall_cli.measure.savings_warnings import warnings
@@ -197,7 +208,6 @@ def _summary(plan: Plan, rows: Rows, found: Replayed) -> dict[str, Any]:
         repeats_sampled=rows.sampled_admitted > 0,
         sampled=judge.Sampled(sampled["exact"]["hits"], sampled["exact"]["share"]) if sampled else None,
     )
-    hits = [group for group in cacheable if group >= sheet.groups(2)[0]]
     return {
         "verdict": judge.verdict(facts),
         "requests": len(rows),
@@ -220,7 +230,9 @@ def _summary(plan: Plan, rows: Rows, found: Replayed) -> dict[str, Any]:
         "saved_usd": both["usd"],
         "saved_usd_interval": both["usd_interval"],
         "saved_usd_interval_blocks": {"unit": where.unit, "n": where.count, "level": judge.INTERVAL_LEVEL},
-        "saved_usd_naive": dollars(dollars_of(sums.of("cost_naive", hits))),
+        "saved_usd_naive": dollars(
+            dollars_of(sums.of("cost_naive", sheet.groups(BY_EXACT, BY_NORMALISED, BY_SEMANTIC)))
+        ),
         "saved_share": both["usd"] / float(spend) if spend else None,
         "priced_requests": sums.of("priced"),
         "requests_without_usage": len(rows) - sums.of("counted"),

@@ -158,6 +158,12 @@ def test_a_sample_takes_whole_namespaces_and_says_so(log: Path) -> None:
     assert measure(log, lines, sample=0.5).summary["requests"] == summary["requests"], "the same ones each time"
 
 
+def test_a_sample_may_hold_nothing(log: Path) -> None:
+    summary = measure(log, [call("Where is it?", NEW_YEAR)], sample=1e-12).summary
+    assert (summary["requests"], summary["sample"]["requests_left_out"]) == (0, 1)
+    assert summary["verdict"].startswith("Not enough data: 0 of 0 requests")
+
+
 def test_too_many_prompts_are_found_by_their_keys_alone(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(savings_tiers, "MOST_TEXTS", 2)
     lines = [call(text, NEW_YEAR + 10 * i) for i, text in enumerate(("first one", "then two", "last three") * 2)]
