@@ -127,8 +127,9 @@ def _opening(s: Mapping[str, Any]) -> str:
 
 def _displaced(s: Mapping[str, Any]) -> str:
     return (
-        f"Semantic matching has a cost too: {count(s['exact_hits_displaced'])} requests that exact matching answers as "
-        "logged get another stored answer once it is on."
+        "Matching more than equal requests has a cost too: "
+        f"{count(s['exact_hits_displaced'])} requests that exact matching answers as logged get another stored answer "
+        "once it is on."
     )
 
 
