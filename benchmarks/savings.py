@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from recall_cli.measure.environment import environment
+from recall_cli.measure.result import from_json, new_result, to_json
 
 VOCABULARY = (
     "account address alert amount answer archive audit backup balance batch branch budget build bundle cache "
@@ -152,7 +154,7 @@ def generate(path: Path, *, size: int, count: int, short: bool, seed: int) -> tu
 
 
 def main() -> None:
-    """Generate, run, print."""
+    """Generate, run, print; with --out also add a row to the recorded document."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, default=0, help="size of the log in megabytes")
     parser.add_argument("--rows", type=int, default=0, help="or its number of rows")
@@ -160,49 +162,57 @@ def main() -> None:
     parser.add_argument("--tiers", default="exact,normalised")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="use this log if it is there, and leave it")
+    parser.add_argument("--out", type=Path, help="document to add the run to, made if it is not there")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = arguments.keep or Path(folder) / "log.jsonl"
-        if path.exists():
-            lines, size = None, path.stat().st_size
-        else:
-            lines, size = generate(
-                path,
-                size=arguments.mb * 10**6,
-                count=arguments.rows,
-                short=arguments.short,
-                seed=arguments.seed,
-            )
-        found = measure(path, Path(folder) / "out.json", arguments.tiers)
-        sys.stdout.write(json.dumps({"rows": lines, "bytes": size} | found) + "\n")
+        if not path.exists():
+            size = arguments.mb * 10**6
+            generate(path, size=size, count=arguments.rows, short=arguments.short, seed=arguments.seed)
+        log = "short rows of one shape" if arguments.short else "five shapes of OpenAI traffic, 0.1 % broken lines"
+        row = {"log": log} | measure(path, Path(folder) / "out.json", arguments.tiers)
+    sys.stdout.write(json.dumps(row, indent=1) + "\n")
+    if arguments.out is not None:
+        result = new_result("savings-scale", {"seed": arguments.seed})
+        if arguments.out.exists():
+            result = from_json(arguments.out.read_bytes())
+        result.rows.append(row)
+        arguments.out.write_bytes(to_json(result))
 
 
 def measure(path: Path, out: Path, tiers: str) -> dict[str, Any]:
-    """Run the command on one core's worth of threads and return its speed, memory and main figures."""
-    load = os.getloadavg()
-    one_core = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    before = time.perf_counter()
-    subprocess.run(
+    """Run the command with one thread to each library and return its speed, memory and main figures."""
+    here = environment()
+    one_thread = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    started, before = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
+    process = subprocess.Popen(
         [sys.executable, "-m", "recall_cli", "savings", str(path), "--tiers", tiers, "--out", str(out)],
-        check=True, stdout=subprocess.DEVNULL, env=os.environ | one_core,
+        stdout=subprocess.DEVNULL, env=os.environ | one_thread,
     )  # fmt: skip
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
     wall = time.perf_counter() - before
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if process.returncode:
+        sys.exit(f"recall savings ended with exit code {process.returncode}")
     summary = json.loads(out.read_bytes())["summary"]
     size, cpu = path.stat().st_size, used.ru_utime + used.ru_stime
     return {
+        "bytes": size,
+        "lines": summary["lines"],
+        "requests": summary["requests"],
+        "skipped": summary["skipped"],
         "tiers": tiers,
+        "hits": {name: tier["hits"] for name, tier in summary["tiers"].items()},
         "wall_s": round(wall, 2),
         "cpu_s": round(cpu, 2),
         "mb_per_s": round(size / 1e6 / wall, 1),
         "mb_per_cpu_s": round(size / 1e6 / cpu, 1),
         # Linux counts in KiB, macOS in bytes.
         "peak_rss_bytes": used.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
-        "requests": summary["requests"],
-        "skipped": summary["skipped"],
-        "hits": {name: tier["hits"] for name, tier in summary["tiers"].items()},
-        "load_before": [round(value, 2) for value in load],
-        "cpus": os.cpu_count(),
+        "started_at": started,
+        # Of the last minute before the run: what else the machine was doing.
+        "load_1m": here["load_1m"],
+        "commit": here["commit"],
     }
 
 
