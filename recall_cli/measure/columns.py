@@ -161,6 +161,8 @@ class Names:
 
     def __init__(self) -> None:
         self._number: dict[str, int] = {}
+        self.merged = 0
+        """How often a name was one too many."""
 
     def __len__(self) -> int:
         return len(self._number)
@@ -171,6 +173,7 @@ class Names:
         if found is None:
             if len(self._number) >= self.LIMIT:
                 name = self.OTHER
+                self.merged += 1
             found = self._number.setdefault(name, len(self._number))
         return found
 

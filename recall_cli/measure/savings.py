@@ -224,6 +224,7 @@ def _summary(plan: Plan, rows: Rows, found: Replayed) -> dict[str, Any]:
         "sample": _sample(plan, rows, spend, both) if plan.sample < 1 else None,
         "texts_left_out": found.texts_left_out,
         "absurd_costs": rows.absurd_costs,
+        "names_merged": sum(names.merged for names in (rows.models, rows.tenants, rows.spaces)),
         "to_check": to_check(rows, found, plan.seed),
         "exact_hits_displaced": displaced(found),
         "spend_usd": dollars(spend),

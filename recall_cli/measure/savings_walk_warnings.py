@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from recall_cli.measure.columns import Names
 from recall_cli.measure.savings_rows import MOST
 from recall_cli.types import Warn
 
@@ -36,6 +37,13 @@ def replay_warnings(summary: Mapping[str, Any]) -> list[Warn]:
             "check the token counts of the log",
         )
         if summary["absurd_costs"]
+        else None,
+        Warn(
+            "names_merged",
+            f"{summary['names_merged']:,} times a model, tenant or namespace came after {Names.LIMIT:,} others: in "
+            f"break-downs these are one, {Names.OTHER}; who may serve whom does not depend on it",
+        )
+        if summary["names_merged"]
         else None,
         Warn(
             "policy_still_learning",

@@ -57,6 +57,7 @@ def test_names_share_a_number_once_there_are_too_many(monkeypatch: pytest.Monkey
     names = Names()
     assert [names.number(name) for name in ("a", "b", "a", "c", "d", "e", "d", "b")] == [0, 1, 0, 2, 3, 3, 3, 1]
     assert names.all() == ["a", "b", "c", Names.OTHER]
+    assert names.merged == 3
 
 
 def test_numbers_are_equal_where_keys_are() -> None:

@@ -182,6 +182,16 @@ def test_vectors_in_a_file_are_those_in_memory(log: Path, monkeypatch: pytest.Mo
     assert measure(log, lines).summary == held
 
 
+def test_names_beyond_counting_are_one_and_said(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns.Names, "LIMIT", 3)
+    lines = [call("a", NEW_YEAR + 10 * i, tenant=f"t{i % 5}") for i in range(10)]
+    result = measure(log, lines)
+    # Walls are digests and not names: each of the five tenants is served its own answer.
+    assert hits(result.summary)["exact"] == 5
+    assert result.summary["names_merged"] > 0
+    assert "names_merged" in codes(result)
+
+
 def test_counts_that_no_call_has_are_not_believed(log: Path) -> None:
     lines = [call("a", NEW_YEAR), call("a", NEW_YEAR + 10)]
     lines[1]["response"]["usage"]["prompt_tokens"] = 10**14
