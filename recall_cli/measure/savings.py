@@ -198,6 +198,7 @@ def _summary(plan: Plan, rows: Rows, found: Replayed) -> dict[str, Any]:
         exact_saved=tiers[EXACT]["usd"],
         exact_interval=tiers[EXACT]["usd_interval"],
         normalised_saved=tiers[NORMALISED]["usd"] if NORMALISED in tiers else 0.0,
+        normalised_interval=tuple(tiers[NORMALISED]["usd_interval"]) if NORMALISED in tiers else (0.0, 0.0),
         main_exclusion=main_exclusion,
         tau=plan.tau if plan.policy == "static" else None,
         exact_answers=answers[EXACT],

@@ -75,6 +75,18 @@ def test_each_tier_adds_to_the_one_before(log: Path) -> None:
     assert every["verdict"] == "Not enough data: 4 of 4 requests could be cached, and a verdict needs 200."
 
 
+def test_repeats_but_for_spelling_are_no_semantic_answers(log: Path) -> None:
+    lines = [
+        call(text, NEW_YEAR + 3_600 * i + 60 * j)
+        for i in range(150)
+        for j, text in enumerate((f"Where is parcel {i}?", f"where is  parcel {i}"))
+    ]
+    assert measure(log, lines, tiers="exact,normalised").summary["verdict"] == (
+        "Worth it if case, spaces and closing marks mean nothing to you: exact matching alone saves nothing; ignoring "
+        "case, spaces and closing marks adds $0.525 (50.0 %)."
+    )
+
+
 @pytest.mark.parametrize("plan", [{"tiers": "normalised"}, {"tiers": "exact,fuzzy"}, {"policy": "oracle"},
                                   {"sample": 0.0}, {"sample": 1.5}, {"ttl": "soon"}, {"capacity": "big"},
                                   {"policy": "adaptive", "target": 2.0}])  # fmt: skip
