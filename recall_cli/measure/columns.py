@@ -10,11 +10,18 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # Windows: what a killed run leaves there stays until the system clears its folder
+    fcntl = None
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,6 +32,7 @@ BATCH_ROWS = 50_000
 """Rows held before they are spilled: some 25 MB of Python objects."""
 MASK = 2**64 - 1
 PREFIX = "recall-rows-"
+LOCK = "lock"
 KNOWN = 1 << 18
 """Texts remembered as written, some 40 MB. One that comes again after so many others is written again."""
 
@@ -34,7 +42,8 @@ class Workspace:
 
     def __init__(self) -> None:
         _sweep(Path(tempfile.gettempdir()))
-        self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self._lock = _lock(self.path)
         self._spools: list[Spool] = []
 
     def __enter__(self) -> Self:
@@ -43,6 +52,8 @@ class Workspace:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for spool in self._spools:
             spool.close()
+        if self._lock is not None:
+            os.close(self._lock)
         shutil.rmtree(self.path, ignore_errors=True)
 
     def spool(self, name: str) -> Spool:
@@ -51,25 +62,29 @@ class Workspace:
         return self._spools[-1]
 
 
+def _lock(folder: Path) -> int | None:
+    """Lock a folder for as long as this process lives. A number of a process would mean nothing in a container."""
+    if fcntl is None:
+        return None
+    made = os.open(folder / "taken", os.O_CREAT | os.O_RDWR)
+    fcntl.flock(made, fcntl.LOCK_EX)
+    # Named once it is locked: nobody finds it free in between.
+    (folder / "taken").rename(folder / LOCK)
+    return made
+
+
 def _sweep(folder: Path) -> None:
     """Remove the folders of processes that were killed before they could."""
-    # Elsewhere signal 0 is no harmless question.
-    if os.name != "posix":
+    if fcntl is None:
         return
-    for left in folder.glob(f"{PREFIX}*-*"):
-        pid = left.name.removeprefix(PREFIX).partition("-")[0]
-        if pid.isdigit() and not _alive(int(pid)):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True
+    for lock in folder.glob(f"{PREFIX}*/{LOCK}"):
+        with suppress(OSError):
+            found = os.open(lock, os.O_RDWR)
+            try:
+                fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.parent, ignore_errors=True)
+            finally:
+                os.close(found)
 
 
 class Columns:

@@ -57,7 +57,7 @@ from recall_cli.measure.savings_tiers import (
 from recall_cli.measure.savings_totals import blocks_of, dollars_of, groups_of
 from recall_cli.measure.savings_walk_warnings import replay_warnings
 from recall_cli.measure.savings_warnings import warnings
-from recall_cli.types import Embedder, Policy, Progress, Result
+from recall_cli.types import Policy, Progress, Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     tiers = _tiers(plan)
     ttls, limits = durations(plan.ttl), capacities(plan.capacity)
     embedder = make_embedder(plan.embedder) if SEMANTIC in tiers else None
-    policy = _policy(plan, embedder)
+    policy = _policy(plan)
     result = new_result("savings", asdict(plan))
     prices = PriceBook()
     tally = Tally()
@@ -133,7 +133,7 @@ def _tiers(plan: Plan) -> tuple[str, ...]:
     return tuple(tier for tier in TIERS if tier in named)
 
 
-def _policy(plan: Plan, embedder: Embedder | None) -> Policy:
+def _policy(plan: Plan) -> Policy:
     if plan.policy == "static":
         return StaticPolicy(plan.tau)
     if plan.policy != "adaptive":
@@ -142,7 +142,7 @@ def _policy(plan: Plan, embedder: Embedder | None) -> Policy:
         target_false_hit=plan.target,
         confidence=plan.confidence,
         verify_sample=plan.verify_sample,
-        prior=shipped() if embedder is not None and embedder.name == DEFAULT_EMBEDDER else None,
+        prior=shipped(),
         seed=plan.seed,
     )
 
