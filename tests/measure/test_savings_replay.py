@@ -170,6 +170,37 @@ def test_an_exact_repeat_is_a_hit_even_when_its_neighbour_no_longer_serves() -> 
     assert hits[2] == Hit(1, 1)
 
 
+@pytest.mark.parametrize(("same", "then"), [(True, 0), (False, 1), (None, 0)])
+def test_an_audit_that_shows_another_answer_stores_it(same: bool | None, then: int) -> None:
+    """1 is served from 0 and checked; only where its own answer is another does that serve the next 1."""
+
+    class Audits(StaticPolicy):
+        learns = True
+        seen: list[bool]
+
+        def decide(self, namespace: str, evidence: Evidence) -> Verdict:
+            return Verdict(super().decide(namespace, evidence).serve, self.tau, audit=True)
+
+        def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
+            self.seen.append(same)
+
+    trace = Trace.of([call(0, 1), call(1, 2), call(1, 3)])
+    text, asked = np.array([0, 1, 1], dtype=np.int32), []
+
+    def compare(at: int, other: int) -> bool | None:
+        asked.append((at, other))
+        return same
+
+    policy = Audits(0.75)
+    policy.seen = []
+    calls = Calls(trace.time, trace.key, np.zeros(3, dtype=np.int32), text, VECTORS, same=compare)
+    walked = walk_calls(calls, policy)
+    assert walked.served_by.tolist() == [NOBODY, 0, then]
+    assert asked[0] == (1, 0)
+    assert policy.seen == ([] if same is None else [same])
+    assert (walked.audits, walked.labels) == (1, len(policy.seen))
+
+
 def test_a_cutoff_of_one_serves_what_is_identical_but_for_rounding() -> None:
     rows = np.random.default_rng(0).standard_normal((50, 256)).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -249,7 +280,10 @@ def test_the_step_that_times_are_cut_to(starts: list[float | None], step: float)
 
 
 def test_without_times_the_file_is_the_order() -> None:
-    assert walk([call(0, None), call(0, None), call(1, None)])[1:] != [None, None]
+    hits = walk([call(0, None), call(0, None), call(1, None)])
+    assert (hits[0], hits[1]) == (None, Hit(0, 0))
+    assert hits[2] is not None
+    assert hits[2].served_by == 0
     assert replay.time_order(column([5.0, None, 1.0, None])).tolist() == [2, 3, 0, 1]
 
 

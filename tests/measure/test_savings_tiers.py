@@ -170,6 +170,20 @@ def test_a_sample_takes_whole_namespaces_and_says_so(log: Path) -> None:
     assert measure(log, lines, sample=0.5).summary["requests"] == summary["requests"], "the same ones each time"
 
 
+def test_a_sample_is_never_surer_than_the_whole(log: Path) -> None:
+    """All namespaces drawn: what they do differs from one to the next, more than one hour does from another."""
+    lines = [
+        call("Where is it?", NEW_YEAR + 600 * i + at, tenant=f"t{at}")
+        for at in range(20)
+        for i in range(40 if at == 0 else 2)
+    ]
+    whole, drawn = (measure(log, lines, sample=share).summary["tiers"]["combined"] for share in (1.0, 1 - 1e-12))
+    for name in ("hit_rate_interval", "usd_interval"):
+        assert drawn[name][0] <= whole[name][0]
+        assert drawn[name][1] >= whole[name][1]
+        assert drawn[name] != whole[name]
+
+
 def test_a_sample_may_hold_nothing(log: Path) -> None:
     summary = measure(log, [call("Where is it?", NEW_YEAR)], sample=1e-12).summary
     assert (summary["requests"], summary["sample"]["requests_left_out"]) == (0, 1)
