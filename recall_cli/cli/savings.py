@@ -47,7 +47,7 @@ def savings(
     log: Log,
     tau: options.Tau = 0.8,
     embedder: options.Embedder = "static",
-    allow_sampled: AllowSampled = False,
+    allow_sampled: options.AllowSampled = False,
     tiers: Tiers = "exact,normalised,semantic",
     policy: PolicyName = "static",
     target: Target = 0.01,

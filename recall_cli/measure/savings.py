@@ -95,7 +95,7 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     prices = PriceBook()
     tally = Tally()
     with Workspace() as folder:
-        records = read_log(plan.log, tally, on_bytes=_reading(plan.log, progress))
+        records = read_log(plan.log, tally, on_bytes=reading(plan.log, progress))
         rows = collect(
             records,
             tally,
@@ -147,7 +147,8 @@ def _policy(plan: Plan) -> Policy:
     )
 
 
-def _reading(log: str, progress: Progress | None) -> Callable[[int], None] | None:
+def reading(log: str, progress: Progress | None) -> Callable[[int], None] | None:
+    """Return what `read_log` tells how far it is; None where nobody wants to know."""
     if progress is None:
         return None
     total = os.path.getsize(log) if log != "-" and os.path.isfile(log) else 0

@@ -109,7 +109,7 @@ def collect(
                 found.left_out += 1
                 continue
         request = _request(record)
-        excluded = _exclusion(record, request, allow_sampled=allow_sampled)
+        excluded = exclusion(record, request, allow_sampled=allow_sampled)
         kind = OUT
         if isinstance(request, Request) and excluded in ("", SAMPLED):
             kind = IF_SAMPLED if excluded else IN
@@ -200,7 +200,7 @@ def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def _exclusion(record: LogRecord, request: Request | Bypass, *, allow_sampled: bool) -> str:
+def exclusion(record: LogRecord, request: Request | Bypass, *, allow_sampled: bool) -> str:
     """Return why a call stays outside the cache. SAMPLED comes last: it counts what a flag would admit."""
     if record.flaw in FIRST_FLAWS:
         return record.flaw
