@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from recall_cli.cli.blocks import NONE, Block, Line, count, number, percent, rate, table
-from recall_cli.cli.savings import REASONS, duration
+from recall_cli.cli.savings import REASONS
+from recall_cli.cli.savings_tables import duration
 from recall_cli.measure.savings_words import usd
 
 ORDERS = {"time": "in time order", "partly time": "in time order as far as known", "file position": "by file position"}

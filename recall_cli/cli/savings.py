@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
 
 from recall_cli.cli import options
-from recall_cli.cli.blocks import NONE, Block, Line, count, percent, table
+from recall_cli.cli.blocks import Block, Line, count, table
 from recall_cli.cli.render import Output
-from recall_cli.measure.savings_words import model_names, usd, usd_digits
+from recall_cli.cli.savings_options import Capacity, Confidence, PolicyName, Sample, Target, Tiers, Ttl, VerifySample
+from recall_cli.cli.savings_tables import column, duration, replay_tables, tier_tables
+from recall_cli.measure.savings_words import model_names, usd
 from recall_cli.types import Result
 
 REASONS = {
+    "no_text": "no text in the log, nor a key of it",
     "sampled": "sampled: temperature unset or above 0",
     "tools": "tools offered in the request",
     "tool_calls": "answer calls tools",
@@ -45,6 +48,14 @@ def savings(
     tau: options.Tau = 0.8,
     embedder: options.Embedder = "static",
     allow_sampled: options.AllowSampled = False,
+    tiers: Tiers = "exact,normalised,semantic",
+    policy: PolicyName = "static",
+    target: Target = 0.01,
+    confidence: Confidence = 0.9,
+    verify_sample: VerifySample = 0.05,
+    ttl: Ttl = "5m,1h,1d,7d,inf",
+    capacity: Capacity = "100,1000,10000,100000,1000000,inf",
+    sample: Sample = 1.0,
     seed: options.Seed = 0,
     format: options.Format = options.FormatName.table,
     json: options.Json = False,
@@ -65,7 +76,21 @@ def savings(
 
     # The file that standard input comes from is read too.
     with Output(format, json, out, inputs=["/dev/stdin" if log == "-" else log]) as output:
-        plan = Plan(log, tau=tau, embedder=embedder, allow_sampled=allow_sampled, seed=seed)
+        plan = Plan(
+            log,
+            tau=tau,
+            embedder=embedder,
+            allow_sampled=allow_sampled,
+            tiers=tiers,
+            policy=policy,
+            target=target,
+            confidence=confidence,
+            verify_sample=verify_sample,
+            ttl=ttl,
+            capacity=capacity,
+            sample=sample,
+            seed=seed,
+        )
         output.emit(run(plan, progress=output.progress), view)
 
 
@@ -74,13 +99,15 @@ def view(result: Result) -> list[Block]:
     s = result.summary
     blocks: list[Block] = [Line(_opening(s))]
     if s["cacheable"]:
-        blocks.append(_tiers(s))
+        blocks += tier_tables(s)
     if s["exact_hits_displaced"]:
         blocks.append(Line(_displaced(s)))
     if s["to_check"]:
         blocks.append(Line(_to_check(len(s["to_check"]))))
     if s["excluded"]:
         blocks.append(_excluded(s))
+    if s["cacheable"]:
+        blocks += replay_tables(s)
     blocks += [_models(result), _tokens(result)]
     return [*blocks, *map(Line, _basis(s)), Line(""), Line(s["verdict"])]
 
@@ -98,61 +125,11 @@ def _opening(s: Mapping[str, Any]) -> str:
     return f"{count(s['requests'])} requests{span}, replayed {order}; {count(s['cacheable'])} can be cached.{spent}"
 
 
-def _tiers(s: Mapping[str, Any]) -> Block:
-    tiers = [s["tiers"][name] for name in ("exact", "semantic", "combined")]
-    rates = [t["hit_rate_interval"] if t["n"] else (None, None) for t in tiers]
-    money = list(zip(*map(_tier_dollars, tiers), strict=True))
-    shares = [t["usd"] / s["spend_usd"] if _priced(t) and s["spend_usd"] else None for t in tiers]
-    rows = [
-        ("hits", *(count(t["hits"]) for t in tiers)),
-        *_equal(tiers),
-        (f"hit rate, of {count(s['cacheable'])} cacheable", *(percent(t["hit_rate"]) for t in tiers)),
-        ("  low", *(percent(low) for low, _ in rates)),
-        ("  high", *(percent(high) for _, high in rates)),
-        ("input tokens", *(count(t["input_tokens"]) for t in tiers)),
-        ("output tokens", *(count(t["output_tokens"]) for t in tiers)),
-        ("$ input", *money[0]),
-        ("$ output", *money[1]),
-        ("$ saved", *money[2]),
-        ("  low", *money[3]),
-        ("  high", *money[4]),
-        ("$ saved, of all spent", *(percent(share) for share in shares)),
-    ]
-    title = f"What a cache would have answered at tau {s['tiers']['semantic']['tau']:g}; low, high: 95 % interval"
-    return table(title, ("", "exact", "semantic adds", "both, at best"), rows)
-
-
-def _equal(tiers: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
-    """Yield the rows that say how many answers equal the logged ones: of each tier, since their sum says nothing."""
-    # All hits can be compared: a call without an answer in the log is not cacheable.
-    found = [t["answers_equal"] if t.get("answers_equal", {"n": 0})["n"] else None for t in tiers]
-    if any(found):
-        yield "of these, equal to logged", *(count(t["equal"]) if t else NONE for t in found)
-        yield "  share", *(percent(t["share"]) if t else NONE for t in found)
-        yield "  low", *(percent(t["interval"][0]) if t else NONE for t in found)
-        yield "  high", *(percent(t["interval"][1]) if t else NONE for t in found)
-
-
-def _priced(tier: Mapping[str, Any]) -> bool:
-    return bool(tier["hits"] > tier["hits_without_price"])
-
-
-def _tier_dollars(tier: Mapping[str, Any]) -> list[str]:
-    """Return the column of a tier: input, output, saved, and the interval of that; dashes when there is no sum."""
-    amounts = [tier["usd_input"], tier["usd_output"], tier["usd"], *tier["usd_interval"]]
-    return _column(amounts if _priced(tier) else [None] * len(amounts))
-
-
-def _column(amounts: Sequence[float | None]) -> list[str]:
-    """Return a column of dollars, with as many decimals as its largest needs."""
-    digits = usd_digits(amounts)
-    return [NONE if amount is None else usd(amount, digits) for amount in amounts]
-
-
 def _displaced(s: Mapping[str, Any]) -> str:
     return (
-        f"Semantic matching has a cost too: {count(s['exact_hits_displaced'])} requests that exact matching answers as "
-        "logged get another stored answer once it is on."
+        "Matching more than equal requests has a cost too: "
+        f"{count(s['exact_hits_displaced'])} requests that exact matching answers as logged get another stored answer "
+        "once it is on."
     )
 
 
@@ -166,7 +143,7 @@ def _to_check(n: int) -> str:
 
 def _excluded(s: Mapping[str, Any]) -> Block:
     groups = s["excluded"]
-    spent = _column([group["usd"] or None for group in groups.values()])
+    spent = column([group["usd"] or None for group in groups.values()])
     rows = [
         (REASONS.get(reason, reason), count(group["requests"]), cell)
         for (reason, group), cell in zip(groups.items(), spent, strict=True)
@@ -176,13 +153,13 @@ def _excluded(s: Mapping[str, Any]) -> Block:
 
 def _models(result: Result) -> Block:
     rows = result.rows
-    spent = _column([row["spend_usd"] for row in rows])
-    saved = _column([row["saved_usd"] or None for row in rows])
-    hits = [count(row["hits_exact"] + row["hits_semantic"]) for row in rows]
+    spent = column([row["spend_usd"] for row in rows])
+    saved = column([row["saved_usd"] or None for row in rows])
+    hits = [count(row["hits_exact"] + row["hits_normalised"] + row["hits_semantic"]) for row in rows]
     requests = [count(row["requests"]) for row in rows]
     cells = zip(model_names(rows), requests, hits, spent, saved, strict=True)
     return table(
-        "By model; hits and saved are exact + semantic", ("model", "requests", "hits", "spent", "saved"), list(cells)
+        "By model; hits and saved are of all tiers", ("model", "requests", "hits", "spent", "saved"), list(cells)
     )
 
 
@@ -209,13 +186,6 @@ def _basis(s: Mapping[str, Any]) -> Iterator[str]:
     saved, naive = usd(s["saved_usd"]), usd(s["saved_usd_naive"])
     if saved != naive:
         yield (
-            f"Cached input is priced at the provider's discount: at the full input price the {saved} of both tiers "
+            f"Cached input is priced at the provider's discount: at the full input price the {saved} of all tiers "
             f"would read {naive}."
         )
-
-
-def duration(seconds: float) -> str:
-    """Return a span as people say it."""
-    if seconds >= 86_400:
-        return f"{seconds / 86_400:,.1f} days"
-    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"

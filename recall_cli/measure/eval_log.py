@@ -140,7 +140,7 @@ def _collect(records: Iterator[LogRecord], tally: Tally, *, allow_sampled: bool)
         asked.answers.append(record.answer)
         asked.starts.append(record.start)
         asked.sources.append(record.source)
-    order = time_order(asked.starts)
+    order = time_order(np.array(asked.starts, dtype=np.float64)).tolist()
     asked.requests = [asked.requests[place] for place in order]
     asked.answers = [asked.answers[place] for place in order]
     asked.starts = [asked.starts[place] for place in order]

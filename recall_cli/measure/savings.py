@@ -3,45 +3,61 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
+
+from recall_cli.core.adaptive import AdaptivePolicy
+from recall_cli.core.compare import Comparator
 from recall_cli.core.embed import DEFAULT_EMBEDDER, make_embedder
 from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
+from recall_cli.core.prior import shipped
+from recall_cli.errors import UsageError
 from recall_cli.logs.pairs import Tally, read_log
 from recall_cli.measure import savings_verdict as judge
+from recall_cli.measure.columns import Workspace
 from recall_cli.measure.prices import PriceBook
-from recall_cli.measure.replay import (
-    Call,
-    Hit,
-    leaning,
-    median_latency,
-    replay,
-    replay_exact,
-    tied,
-    time_order,
-    time_step,
-)
+from recall_cli.measure.replay import NOBODY, leaning, served_by_key, tied, timing
 from recall_cli.measure.result import new_result
 from recall_cli.measure.savings_rows import SAMPLED, Rows, collect
+from recall_cli.measure.savings_sweep import (
+    CAPACITIES,
+    TTLS,
+    capacities,
+    capacity_sweep,
+    cold_start,
+    durations,
+    ttl_sweep,
+)
 from recall_cli.measure.savings_tables import (
-    Served,
-    added_pairs,
-    answers_equal,
+    Sheet,
     by_model,
     displaced,
     dollars,
-    exact_pairs,
     excluded_by_reason,
     if_sampled_allowed,
-    tier,
+    judged,
     to_check,
-    total_usd,
 )
+from recall_cli.measure.savings_tiers import (
+    BY_EXACT,
+    BY_NORMALISED,
+    BY_SEMANTIC,
+    EXACT,
+    NORMALISED,
+    SEMANTIC,
+    TIERS,
+    Replayed,
+    Semantic,
+    replay_rows,
+)
+from recall_cli.measure.savings_totals import blocks_of, dollars_of, groups_of
+from recall_cli.measure.savings_walk_warnings import replay_warnings
 from recall_cli.measure.savings_warnings import warnings
-from recall_cli.types import Progress, Result
+from recall_cli.types import Policy, Progress, Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +70,81 @@ class Plan:
     embedder: str = DEFAULT_EMBEDDER
     allow_sampled: bool = False
     """Also cache calls whose temperature is unset or above 0: their answers would have differed."""
+    tiers: str = ",".join(TIERS)
+    policy: str = "static"
+    """"static": serve from `tau` on; "adaptive": learn from the logged answers what may be served."""
+    target: float = 0.01
+    """Share of wrong answers among semantic hits that the adaptive policy promises to keep under."""
+    confidence: float = 0.9
+    verify_sample: float = 0.05
+    """Share of its hits that the adaptive policy has checked; each costs a call."""
+    ttl: str = TTLS
+    capacity: str = CAPACITIES
+    sample: float = 1.0
+    """Share of the namespaces (tenant, model, system prompt) that is measured."""
     seed: int = 0
 
 
 def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     """Return the savings document of a log. Raises InputError when the log cannot be read."""
-    policy = StaticPolicy(plan.tau)
-    embedder = make_embedder(plan.embedder)
+    tiers = _tiers(plan)
+    ttls, limits = durations(plan.ttl), capacities(plan.capacity)
+    embedder = make_embedder(plan.embedder) if SEMANTIC in tiers else None
+    policy = _policy(plan)
     result = new_result("savings", asdict(plan))
     prices = PriceBook()
     tally = Tally()
-    records = read_log(plan.log, tally, on_bytes=reading(plan.log, progress))
-    found = collect(records, tally, embedder=embedder, prices=prices, allow_sampled=plan.allow_sampled)
-    calls = [row.call for row in found.rows if row.call]
-    latency = median_latency(calls)
-    step = time_step([call.start for call in calls])
-    hits = replay(calls, found.vectors, policy, latency=latency or 0.0, step=step, progress=progress)
-    served = _in_order(found, hits)
-    result.summary = _summary(plan, found, served, calls, hits, latency, step)
+    with Workspace() as folder:
+        records = read_log(plan.log, tally, on_bytes=reading(plan.log, progress))
+        rows = collect(
+            records,
+            tally,
+            folder=folder,
+            prices=prices,
+            allow_sampled=plan.allow_sampled,
+            texts=embedder is not None,
+            sample=plan.sample,
+        )
+        semantic = None if embedder is None else Semantic(embedder, policy, folder)
+        found = replay_rows(rows, tiers=tiers, semantic=semantic, progress=progress)
+        result.summary = _summary(plan, rows, found)
+        if embedder is not None:
+            semantic_tier = result.summary["tiers"][SEMANTIC]
+            semantic_tier["judged"] = judged(rows, found, Comparator(embedder), plan.seed)
+        result.summary["cold_start"] = cold_start(rows, found)
+        result.summary["ttl"] = ttl_sweep(rows, found, ttls)
+        result.summary["capacity"] = capacity_sweep(rows, found, limits, 0 if embedder is None else embedder.dim)
+        result.rows = by_model(rows, found)
     result.summary["price_source"] = prices.source()
-    result.summary["embedder"] = {"name": embedder.name, "fingerprint": embedder.fingerprint}
-    result.rows = by_model(served)
-    result.warnings = warnings(found, result.summary, result.rows)
+    if embedder is not None:
+        result.summary["embedder"] = {"name": embedder.name, "fingerprint": embedder.fingerprint}
+    result.warnings = warnings(rows, result.summary, result.rows) + replay_warnings(result.summary)
     return result
+
+
+def _tiers(plan: Plan) -> tuple[str, ...]:
+    named = [tier.strip() for tier in plan.tiers.split(",")]
+    unknown = [tier for tier in named if tier not in TIERS]
+    if unknown or EXACT not in named:
+        said = f"there is no tier named {unknown[0]!r}" if unknown else "the exact tier cannot be left out"
+        raise UsageError(said, hint="choose exact, exact,normalised or exact,normalised,semantic")
+    if not 0 < plan.sample <= 1:
+        raise UsageError(f"the share to sample must be above 0 and at most 1, not {plan.sample}", hint="0.1 is 10 %")
+    return tuple(tier for tier in TIERS if tier in named)
+
+
+def _policy(plan: Plan) -> Policy:
+    if plan.policy == "static":
+        return StaticPolicy(plan.tau)
+    if plan.policy != "adaptive":
+        raise UsageError(f"there is no policy named {plan.policy!r}", hint="choose static or adaptive")
+    return AdaptivePolicy(
+        target_false_hit=plan.target,
+        confidence=plan.confidence,
+        verify_sample=plan.verify_sample,
+        prior=shipped(),
+        seed=plan.seed,
+    )
 
 
 def reading(log: str, progress: Progress | None) -> Callable[[int], None] | None:
@@ -87,107 +155,119 @@ def reading(log: str, progress: Progress | None) -> Callable[[int], None] | None
     return lambda done: progress(done, total, "reading")
 
 
-def _in_order(found: Rows, hits: Sequence[Hit | None]) -> list[Served]:
-    """Return all rows, cacheable or not, in the order of the replay."""
-    hit_of = iter(hits)
-    paired = [Served(row, next(hit_of) if row.call else None) for row in found.rows]
-    return [paired[at] for at in time_order([row.start for row in found.rows])]
-
-
-def _summary(
-    plan: Plan,
-    found: Rows,
-    served: list[Served],
-    calls: Sequence[Call],
-    hits: Sequence[Hit | None],
-    latency: float | None,
-    step: float,
-) -> dict[str, Any]:
-    starts = [s.row.start for s in served]
-    timed = [start for start in starts if start is not None]
-    where = judge.blocks(starts)
-    cacheable = [s for s in served if s.row.call]
-    spend = total_usd(s.row for s in served)
-    tiers = {
-        "exact": tier(served, [s.exact for s in served], where, plan.seed),
-        "semantic": tier(served, [s.semantic for s in served], where, plan.seed),
-        "combined": tier(served, [s.hit is not None for s in served], where, plan.seed),
-    }
-    tiers["exact"] |= {"answers_equal": answers_equal(exact_pairs(calls, hits))}
-    tiers["semantic"] |= {
-        "tau": plan.tau,
-        "verified": False,
-        "answers_equal": answers_equal(added_pairs(calls, hits)),
-    }
-    same_instant = _same_instant(calls, hits, latency, step)
-    exact_answers, semantic_answers = (
-        judge.Answers(tiers[name]["answers_equal"]["n"], tiers[name]["answers_equal"]["equal"])
-        for name in ("exact", "semantic")
-    )
-    tiers["semantic"]["few_answers_equal"] = semantic_answers.few_equal
+def _summary(plan: Plan, rows: Rows, found: Replayed) -> dict[str, Any]:
+    start = rows.columns.read("start")
+    timed = start[~np.isnan(start)]
+    where, block = blocks_of(start)
+    sheet = Sheet(rows, found, where, block, plan.seed)
+    by_namespace = None
+    if plan.sample < 1:
+        by_namespace = Sheet(rows, found, *groups_of(rows.columns.read("group")), plan.seed)
+    sums, cacheable = sheet.sums, sheet.cacheable()
+    spend = sums.usd()
+    tiers = sheet.tiers(found, by_namespace)
     both = tiers["combined"]
-    excluded = excluded_by_reason(served)
+    same_instant = _same_instant(found)
+    answers = {
+        name: judge.Answers(tiers[name]["answers_equal"]["n"], tiers[name]["answers_equal"]["equal"])
+        for name in found.tiers
+    }
+    if SEMANTIC in tiers:
+        tiers[SEMANTIC] |= {
+            "tau": plan.tau if plan.policy == "static" else None,
+            "policy": plan.policy,
+            "target": plan.target if plan.policy == "adaptive" else None,
+            "verified": False,
+            "audits": found.walked.audits if found.walked else 0,
+            "labels": found.walked.labels if found.walked else 0,
+            "few_answers_equal": answers[SEMANTIC].few_equal,
+        }
+    excluded = excluded_by_reason(rows)
     main_exclusion = max(excluded, key=lambda reason: excluded[reason]["requests"], default="")
-    sampled = if_sampled_allowed(found.rows, spend) if main_exclusion == SAMPLED else None
-    order = "time" if len(timed) == len(starts) else "partly by file position" if timed else "file position"
+    sampled = if_sampled_allowed(rows, spend) if main_exclusion == SAMPLED else None
+    order = "time" if len(timed) == len(rows) else "partly by file position" if len(timed) else "file position"
     coarse = judge.COARSE_TIMES if judge.leans(both["hits"], same_instant) else ""
-    unordered = coarse if timed else judge.NO_TIMES
     facts = judge.Facts(
-        requests=len(served),
-        cacheable=len(cacheable),
-        priced=sum(s.row.cost is not None for s in cacheable),
+        requests=len(rows),
+        cacheable=both["n"],
+        priced=sums.of("priced", cacheable),
         spend=float(spend),
-        cacheable_spend=float(total_usd(s.row for s in cacheable)),
+        cacheable_spend=float(sums.usd(cacheable)),
         hits=both["hits"],
         saved=both["usd"],
         saved_interval=both["usd_interval"],
-        exact_saved=tiers["exact"]["usd"],
-        exact_interval=tiers["exact"]["usd_interval"],
+        exact_saved=tiers[EXACT]["usd"],
+        exact_interval=tiers[EXACT]["usd_interval"],
+        normalised_saved=tiers[NORMALISED]["usd"] if NORMALISED in tiers else 0.0,
+        normalised_interval=tuple(tiers[NORMALISED]["usd_interval"]) if NORMALISED in tiers else (0.0, 0.0),
         main_exclusion=main_exclusion,
-        tau=plan.tau,
-        exact_answers=exact_answers,
-        semantic_answers=semantic_answers,
-        unordered=unordered,
+        tau=plan.tau if plan.policy == "static" else None,
+        exact_answers=answers[EXACT],
+        semantic_answers=answers.get(SEMANTIC, judge.Answers(0, 0)),
+        unordered=coarse if len(timed) else judge.NO_TIMES,
         tied=same_instant["misses"],
-        tokens=sum(s.row.usage.input + s.row.usage.output for s in cacheable if s.row.usage),
-        repeats_sampled=found.sampled_admitted > 0,
+        tokens=sums.of("input", cacheable) + sums.of("output", cacheable),
+        repeats_sampled=rows.sampled_admitted > 0,
         sampled=judge.Sampled(sampled["exact"]["hits"], sampled["exact"]["share"]) if sampled else None,
     )
     return {
         "verdict": judge.verdict(facts),
-        "requests": len(served),
+        "requests": len(rows),
         "order": order,
-        "span_s": max(timed) - min(timed) if timed else None,
-        "median_latency_s": latency,
+        "untimed": len(rows) - len(timed),
+        "span_s": float(timed.max() - timed.min()) if len(timed) else None,
+        "median_latency_s": found.latency,
         "same_instant": same_instant,
-        "cacheable": len(cacheable),
+        "cacheable": both["n"],
         "excluded": excluded,
         "if_sampled_allowed": sampled,
         "tiers": tiers,
-        "to_check": to_check(calls, hits, plan.seed),
-        "exact_hits_displaced": displaced(calls, hits),
+        "pooled": found.pooled,
+        "sample": _sample(plan, rows, spend, both) if plan.sample < 1 else None,
+        "texts_left_out": found.texts_left_out,
+        "absurd_costs": rows.absurd_costs,
+        "names_merged": sum(names.merged for names in (rows.models, rows.tenants, rows.spaces)),
+        "to_check": to_check(rows, found, plan.seed),
+        "exact_hits_displaced": displaced(found),
         "spend_usd": dollars(spend),
         "saved_usd": both["usd"],
         "saved_usd_interval": both["usd_interval"],
         "saved_usd_interval_blocks": {"unit": where.unit, "n": where.count, "level": judge.INTERVAL_LEVEL},
-        "saved_usd_naive": dollars(sum((s.row.cost.naive for s in cacheable if s.hit and s.row.cost), Decimal(0))),
+        "saved_usd_naive": dollars(
+            dollars_of(sums.of("cost_naive", sheet.groups(BY_EXACT, BY_NORMALISED, BY_SEMANTIC)))
+        ),
         "saved_share": both["usd"] / float(spend) if spend else None,
-        "priced_requests": sum(s.row.cost is not None for s in served),
-        "requests_without_usage": sum(s.row.usage is None for s in served),
-        "tenants": {"n": len(found.tenants), "fields": dict(found.tally.tenant_fields)},
-        "lines": found.tally.lines,
-        "skipped": dict(found.tally.skipped),
-        "usage_read": _usage_read(found.tally),
+        "priced_requests": sums.of("priced"),
+        "requests_without_usage": len(rows) - sums.of("counted"),
+        "tenants": {"n": len(rows.tenants) - 1, "fields": dict(rows.tally.tenant_fields)},
+        "lines": rows.tally.lines,
+        "skipped": dict(rows.tally.skipped),
+        "usage_read": _usage_read(rows.tally),
     }
 
 
-def _same_instant(
-    calls: Sequence[Call], hits: Sequence[Hit | None], latency: float | None, step: float
-) -> dict[str, Any]:
+def _sample(plan: Plan, rows: Rows, spend: Decimal, both: dict[str, Any]) -> dict[str, Any]:
+    """Return what the measured namespaces stand for: sums of all of them, each over the share."""
+    return {
+        "share": plan.sample,
+        "requests_left_out": rows.left_out,
+        "requests_share": len(rows) / (len(rows) + rows.left_out) if len(rows) + rows.left_out else None,
+        "spend_usd_of_all": float(spend) / plan.sample,
+        "saved_usd_of_all": both["usd"] / plan.sample,
+        "saved_usd_interval_of_all": [end / plan.sample for end in both["usd_interval"]],
+    }
+
+
+def _same_instant(found: Replayed) -> dict[str, Any]:
     """Return what rests on the order of calls that the log gives one time, which only the file knows."""
-    leaning_hits = leaning(calls, hits)
-    at_least = sum(replay_exact(calls, latency=latency or 0.0)) if leaning_hits else None
-    return {"step_s": step, "hits": leaning_hits, "exact_hits_at_least": at_least, "misses": tied(calls, hits)}
+    served = found.served_by
+    leans = leaning(found.time, found.end, served, found.exact_by)
+    at_least = None
+    if leans:
+        strict = timing(found.time.start, found.end, latency=found.latency or 0.0)
+        at_least = int(np.sum(served_by_key(found.key, strict) != NOBODY))
+    misses = tied(found.key, found.time, served != NOBODY)
+    return {"step_s": found.step, "hits": leans, "exact_hits_at_least": at_least, "misses": misses}
 
 
 def _usage_read(tally: Tally) -> dict[str, dict[str, int]]:

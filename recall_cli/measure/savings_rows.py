@@ -1,104 +1,203 @@
-"""From log records to priced rows: which calls a cache could serve, which not and why, what each cost."""
+"""From log records to priced rows: which calls a cache could serve, which not and why, what each cost.
+
+One pass, and nothing of it grows with the log: rows become columns, texts go to disk, each about once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
+import orjson
 from blake3 import blake3
 
-from recall_cli.core.request import DIGEST_BYTES, parse_body
-from recall_cli.measure.prices import STANDARD_TIERS, Cost, PriceBook
-from recall_cli.measure.replay import NO_TEXT, Call
-from recall_cli.types import Bypass, Embedder, LogRecord, Request, Usage, Vector
+from recall_cli.core.request import parse_body, text_request
+from recall_cli.measure.columns import Columns, Names, Spool, Workspace, key64
+from recall_cli.measure.normal import folded, normal_text
+from recall_cli.measure.prices import STANDARD_TIERS, PriceBook
+from recall_cli.types import Bypass, LogRecord, Request
 
 if TYPE_CHECKING:
     from recall_cli.logs.pairs import Tally
-
-EMBED_BATCH = 2048
-"""Texts embedded at a time: enough to keep the embedder busy, few enough to hold no prompt for long."""
 
 SAMPLED = "sampled"
 """Why a call is left out whose temperature is unset or above 0."""
 FIRST_FLAWS = ("already_cached", "error", "no_answer", "answer_unreadable")
 """Flaws that come before what the request says: there was no answer of the model's to speak of."""
+NO_TEXT = "no_text"
+"""Why a call is left out whose prompt is not in the log, unless an opaque key of it is."""
+OUT, IN, IF_SAMPLED = 0, 1, 2
+"""Kinds of rows: no cache may serve it; one may; one might, were sampled calls admitted."""
 
+PICO = Decimal(10) ** 12
+"""Costs are whole trillionths of a dollar: at list prices a token costs thousands of them, and sums stay exact."""
+MOST = 10**6
+"""Dollars. No call costs as much: counts that say so are wrong, and the call counts as one without a price."""
 
-@dataclass(slots=True)
-class Row:
-    """One call of the log: what it cost, and either its cache keys or why it has none."""
+SCHEMA = {
+    "kind": "u1", "reason": "u2", "provider": "u4", "model": "u4", "tenant": "u4", "space": "u4", "source": "u4",
+    "line": "u4", "group": "u8", "start": "f8", "end": "f8",
+    "counted": "?", "input": "i8", "output": "i8", "cache_read": "i8",
+    "priced": "?", "cost_input": "i8", "cost_output": "i8", "cost_naive": "i8",
+    "exact": "u8", "normal": "u8", "partition": "u8", "text": "u8", "plain": "u8", "answer": "u8",
+    "text_at": "i8", "answer_at": "i8", "size": "u4",
+}  # fmt: skip
+"""Columns of a row. `exact` and `normal` are keys within the walls, `text` and `plain` the same without any.
 
-    model: str
-    provider: str
-    start: float | None
-    usage: Usage | None
-    cost: Cost | None
-    excluded: str
-    """The reason no cache may serve or store it; "" for a cacheable call."""
-    call: Call | None = None
-    sampled: Call | None = None
-    """What `call` would be if sampled calls were admitted; None unless that is all that keeps it out."""
-
-    @property
-    def unpriced(self) -> bool:
-        """True when tokens were counted but the price table does not know the model."""
-        return self.usage is not None and self.cost is None and self.excluded != "already_cached"
+`partition` is 0 for a call that only an equal request may serve, `answer` is 0 where the log has none; `size` counts
+the bytes of prompt and answer; `group` orders the namespaces by chance where only some of them are measured.
+"""
+NO_KEYS = (0, 0, 0, 0, 0, 0, -1, -1, 0)
 
 
 @dataclass(slots=True)
 class Rows:
-    """The rows of a log, in its order, with the vectors their calls point to."""
+    """The rows of a log, in its order."""
 
-    rows: list[Row]
-    vectors: Vector
+    columns: Columns
+    texts: Spool
+    answers: Spool
     tally: Tally
+    reasons: Names = field(default_factory=Names)
+    providers: Names = field(default_factory=Names)
+    models: Names = field(default_factory=Names)
+    tenants: Names = field(default_factory=Names)
+    spaces: Names = field(default_factory=Names)
+    """Number 0 of these, of tenants and of reasons is "": none."""
+    sources: Names = field(default_factory=Names)
     odd_tiers: int = 0
     undated: int = 0
     """Priced rows without a time: they are priced as of today."""
     sampled_admitted: int = 0
     """Cacheable rows that `allow_sampled` let in."""
-    tenants: set[str] = field(default_factory=set)
+    absurd_costs: int = 0
+    """Rows whose counts would cost more than any call does."""
+    left_out: int = 0
+    """Records outside the sample."""
+
+    def __len__(self) -> int:
+        return len(self.columns)
 
 
 def collect(
-    records: Iterator[LogRecord], tally: Tally, *, embedder: Embedder, prices: PriceBook, allow_sampled: bool
+    records: Iterator[LogRecord],
+    tally: Tally,
+    *,
+    folder: Workspace,
+    prices: PriceBook,
+    allow_sampled: bool,
+    texts: bool = True,
+    sample: float = 1.0,
 ) -> Rows:
-    """Return every record as a row. Prompts are embedded on the way and not kept."""
-    texts = _Texts(embedder)
+    """Return every record as a row.
+
+    :param texts: also keep prompts and answers, for tiers that look into them.
+    :param sample: share of the namespaces (tenant, model, system prompt) to keep, with all of their rows.
+    """
+    found = Rows(Columns(SCHEMA, folder.path), folder.spool("texts"), folder.spool("answers"), tally)
+    for names in (found.reasons, found.tenants, found.spaces):
+        names.number("")
     now = datetime.now(UTC).timestamp()
-    found = Rows([], texts.vectors(), tally)
-    models: dict[str, str] = {}
+    group, below = 0, int(sample * 2**64)
     for record in records:
-        request = parse_body(record.provider, record.request, tenant=record.tenant)
+        if sample < 1:
+            group = _group(record)
+            if group >= below:
+                found.left_out += 1
+                continue
+        request = _request(record)
         excluded = exclusion(record, request, allow_sampled=allow_sampled)
-        cost = None
-        # A call that a cache already answered cost nothing: it is neither spent nor to be saved.
-        if record.usage is not None and record.flaw != "already_cached":
-            when = now if record.start is None else record.start
-            cost = prices.cost(record.provider, record.model, record.usage, when=when, tier=record.tier)
-            found.undated += record.start is None
-            found.odd_tiers += record.tier not in STANDARD_TIERS
-        if record.tenant:
-            found.tenants.add(record.tenant)
-        # One string object a model, not one a row.
-        model = models.setdefault(record.model, record.model)
-        row = Row(model, record.provider, record.start, record.usage, cost, excluded)
+        kind = OUT
         if isinstance(request, Request) and excluded in ("", SAMPLED):
-            # What would have been sampled is only counted with exact keys: it needs no vector.
-            text = NO_TEXT if request.exact_only or excluded else texts.add(request.text)
-            digest = b"" if record.answer is None else _answer_digest(record.answer)
-            line = int(record.source.rpartition(":")[2])
-            call = Call(request.identity, request.partition, text, record.start, record.end, digest, line)
-            if excluded:
-                row.sampled = call
-            else:
-                row.call = call
-                found.sampled_admitted += request.sampled
-        found.rows.append(row)
-    found.vectors = texts.vectors()
+            kind = IF_SAMPLED if excluded else IN
+            found.sampled_admitted += kind == IN and request.sampled
+        keys: tuple[int, ...] = NO_KEYS
+        if kind != OUT and isinstance(request, Request):
+            keys = _keys(record, request, found, texts and kind == IN)
+        source, _, line = record.source.rpartition(":")
+        found.columns.append(
+            (
+                kind,
+                found.reasons.number(excluded),
+                found.providers.number(record.provider),
+                found.models.number(record.model),
+                found.tenants.number(record.tenant),
+                found.spaces.number(request.namespace if isinstance(request, Request) else ""),
+                found.sources.number(source),
+                int(line),
+                group,
+                _time(record.start),
+                _time(record.end),
+                *_usage(record),
+                *_cost(record, found, prices, now),
+                *keys,
+            )
+        )
     return found
+
+
+def _request(record: LogRecord) -> Request | Bypass:
+    """Return the call's keys. A log without text may still tell equal prompts apart: those match exactly, or not."""
+    if not record.key:
+        return parse_body(record.provider, record.request, tenant=record.tenant)
+    request = text_request(record.key.hex(), f"{record.provider}/{record.model}", tenant=record.tenant)
+    request.exact_only = True
+    return request
+
+
+def _time(seconds: float | None) -> float:
+    return float("nan") if seconds is None else seconds
+
+
+def _usage(record: LogRecord) -> tuple[bool, int, int, int]:
+    usage = record.usage
+    return (False, 0, 0, 0) if usage is None else (True, usage.input, usage.output, usage.cache_read)
+
+
+def _cost(record: LogRecord, found: Rows, prices: PriceBook, now: float) -> tuple[bool, int, int, int]:
+    # A call that a cache already answered cost nothing: it is neither spent nor to be saved.
+    if record.usage is None or record.flaw == "already_cached":
+        return False, 0, 0, 0
+    when = now if record.start is None else record.start
+    found.undated += record.start is None
+    found.odd_tiers += record.tier not in STANDARD_TIERS
+    cost = prices.cost(record.provider, record.model, record.usage, when=when, tier=record.tier)
+    if cost is None:
+        return False, 0, 0, 0
+    if max(cost.total, cost.naive) > MOST:
+        found.absurd_costs += 1
+        return False, 0, 0, 0
+    return True, _pico(cost.input), _pico(cost.output), _pico(cost.naive)
+
+
+def _pico(amount: Decimal) -> int:
+    return int((amount * PICO).to_integral_value())
+
+
+def _keys(record: LogRecord, request: Request, found: Rows, texts: bool) -> tuple[int, ...]:
+    """Return a cacheable row's keys, where its texts are, and the bytes of both."""
+    identity, text = int.from_bytes(request.identity[:8], "little"), request.text
+    answer, answer_at, size = 0, -1, _bytes(text)
+    if record.answer is not None:
+        answer = key64(folded(record.answer)) or 1
+        size += _bytes(record.answer)
+        if texts:
+            answer_at = found.answers.add(record.answer)
+    size = min(size, 2**32 - 1)
+    if request.exact_only:
+        # Nothing but an equal request may be served: all keys are the exact one.
+        return identity, identity, 0, identity, identity, answer, -1, answer_at, size
+    partition, plain = int.from_bytes(request.partition[:8], "little") or 1, key64(normal_text(text))
+    at = found.texts.add(text) if texts else -1
+    # Both halves are digests of their own: their XOR is as good as a digest of the two.
+    return identity, partition ^ plain, partition, key64(text), plain, answer, at, answer_at, size
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def exclusion(record: LogRecord, request: Request | Bypass, *, allow_sampled: bool) -> str:
@@ -106,44 +205,20 @@ def exclusion(record: LogRecord, request: Request | Bypass, *, allow_sampled: bo
     if record.flaw in FIRST_FLAWS:
         return record.flaw
     if isinstance(request, Bypass):
-        return request.reason
-    if record.flaw:
+        return record.flaw if record.flaw == NO_TEXT else request.reason
+    if record.flaw and not (record.flaw == NO_TEXT and request.exact_only):
         return record.flaw
     return SAMPLED if request.sampled and not allow_sampled else ""
 
 
-def _answer_digest(text: str) -> bytes:
-    """Return a digest under which answers equal but for case and white space are one."""
-    plain = " ".join(text.casefold().split())
-    return blake3(plain.encode("utf-8", "surrogatepass")).digest(length=DIGEST_BYTES)
-
-
-class _Texts:
-    """Distinct texts, embedded batch by batch; afterwards only digests and vectors are held."""
-
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
-        self._row_of: dict[bytes, int] = {}
-        self._waiting: list[str] = []
-        self._done: list[Vector] = []
-
-    def add(self, text: str) -> int:
-        key = blake3(text.encode("utf-8", "surrogatepass")).digest(length=DIGEST_BYTES)
-        row = self._row_of.get(key)
-        if row is None:
-            row = self._row_of[key] = len(self._row_of)
-            self._waiting.append(text)
-            if len(self._waiting) == EMBED_BATCH:
-                self._flush()
-        return row
-
-    def vectors(self) -> Vector:
-        import numpy as np
-
-        if self._waiting:
-            self._flush()
-        return np.concatenate(self._done) if self._done else np.empty((0, self._embedder.dim), dtype=np.float32)
-
-    def _flush(self) -> None:
-        self._done.append(self._embedder.embed_many(self._waiting))
-        self._waiting = []
+def _group(record: LogRecord) -> int:
+    """Return where in 0..2**64 the row's tenant, model and system prompt fall: those that could ever meet, together."""
+    body = record.request
+    messages = body.get("messages")
+    head = messages[0] if isinstance(messages, list) and messages else None
+    system = head.get("content") if isinstance(head, dict) and head.get("role") in ("system", "developer") else None
+    try:
+        key = orjson.dumps([record.tenant, record.provider, body.get("model"), body.get("system"), system])
+    except TypeError:
+        key = repr((record.tenant, body.get("model"))).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake3(key).digest(length=8), "little")

@@ -134,10 +134,14 @@ class Facts:
     exact_interval: list[float]
     main_exclusion: str
     """The reason that keeps most requests out, "" when none does."""
-    tau: float
+    tau: float | None
+    """None: the adaptive policy decided."""
     exact_answers: Answers
     semantic_answers: Answers
     """Of the hits that the semantic tier adds."""
+    normalised_saved: float = 0.0
+    """By keys that ignore case, spaces and closing marks, beyond the exact ones."""
+    normalised_interval: tuple[float, float] = (0.0, 0.0)
     unordered: str = ""
     """Why the sums are an upper bound, as a clause; "" when the log orders its calls."""
     tied: int = 0
@@ -201,6 +205,8 @@ def _by_dollars(facts: Facts) -> str:
     if exact_pays:
         return f"Worth it: {_exact(facts)}{_semantic(facts)}."
     only_sampled = _kept_out(facts) if facts.sampled else ""
+    if _keys_pay(facts):
+        return f"Worth it if case, spaces and closing marks mean nothing to you: {_exact(facts)}{_semantic(facts)}."
     if not both_pay:
         why = " (its 95 % interval includes 0)" if facts.saved_interval[0] <= 0 else ""
         even = "even if every semantic answer held, " if facts.saved > facts.exact_saved else ""
@@ -211,6 +217,12 @@ def _by_dollars(facts: Facts) -> str:
     if facts.semantic_answers.few_equal:
         return f"Not worth it on this evidence: {_exact(facts)}{only_sampled}{_semantic(facts)}."
     return f"Worth it only if the semantic answers hold: {_exact(facts)}{_semantic(facts)}."
+
+
+def _keys_pay(facts: Facts) -> bool:
+    """Return whether keys that ignore spelling make the exact ones pay."""
+    sure = max(facts.exact_interval[0], facts.normalised_interval[0]) > 0
+    return sure and facts.exact_saved + facts.normalised_saved >= MIN_SHARE * facts.spend
 
 
 def _exact(facts: Facts) -> str:
@@ -236,12 +248,22 @@ def _tied(facts: Facts) -> str:
 
 
 def _semantic(facts: Facts) -> str:
-    """Return what the semantic tier adds, and how far the log vouches for it."""
-    added, answers = facts.saved - facts.exact_saved, facts.semantic_answers
+    """Return what the tiers add to exact matching, and how far the log vouches for the semantic one."""
+    return _normalised(facts) + _neighbours(facts)
+
+
+def _normalised(facts: Facts) -> str:
+    share = facts.normalised_saved / facts.spend if facts.spend else 0.0
+    added = f"{usd(facts.normalised_saved)} ({_percent(share)})"
+    return f"; ignoring case, spaces and closing marks adds {added}" if facts.normalised_saved > 0 else ""
+
+
+def _neighbours(facts: Facts) -> str:
+    added, answers = facts.saved - facts.exact_saved - facts.normalised_saved, facts.semantic_answers
     if added <= 0:
         return ""
     sum_added = f"{usd(added)} ({_percent(added / facts.spend)})"
-    tier = f"; the semantic tier at tau {facts.tau:g}"
+    tier = f"; the semantic tier {'under the adaptive policy' if facts.tau is None else f'at tau {facts.tau:g}'}"
     if not answers.n:
         return f"{tier} adds up to {sum_added} if every one of its answers holds"
     unknown = "" if answers.equal == answers.n else ", and whether the rest say the same is not known from the log"

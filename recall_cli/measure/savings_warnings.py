@@ -9,6 +9,8 @@ from recall_cli.measure.savings_rows import Rows
 from recall_cli.measure.savings_words import model_names
 from recall_cli.types import Warn
 
+NO_TIER = {"hits": 0, "answers_equal": {"n": 0, "equal": 0}, "tau": 0.0}
+"""Stands for a tier that was left out."""
 SHORT_SPAN_S = 86_400.0
 """A log of under a day shows neither the next morning's repeats nor a weekend."""
 
@@ -28,18 +30,17 @@ def warnings(found: Rows, summary: dict[str, Any], models: list[dict[str, Any]])
 
 
 def _about_tiers(found: Rows, summary: dict[str, Any]) -> list[Warn | None]:
-    semantic = summary["tiers"]["semantic"]
+    semantic = summary["tiers"].get("semantic", NO_TIER)
     sampled = summary["excluded"].get("sampled", {"requests": 0})["requests"]
     equal = semantic["answers_equal"]
+    how = " of the adaptive policy" if semantic["tau"] is None else f" at tau {semantic['tau']:g}"
     hint = (
         f"of {equal['n']:,} such answers {equal['equal']:,} equal the logged one; unequal need not mean wrong: label "
         "some of your prompts (paraphrases, lookalikes) and count the wrong answers with recall bench --prompts FILE"
     )
     allowed = summary["if_sampled_allowed"]
     return [
-        Warn("semantic_unverified", f"nobody has checked the semantic hits at tau {semantic['tau']:g}", hint)
-        if semantic["hits"]
-        else None,
+        Warn("semantic_unverified", f"nobody has checked the semantic hits{how}", hint) if semantic["hits"] else None,
         Warn(
             "sampled_excluded",
             f"{sampled:,} of {summary['requests']:,} requests let the model vary its answer "
@@ -61,7 +62,7 @@ def _about_tiers(found: Rows, summary: dict[str, Any]) -> list[Warn | None]:
 
 
 def _about_times(found: Rows, summary: dict[str, Any]) -> list[Warn | None]:
-    untimed = sum(row.start is None for row in found.rows)
+    untimed = summary["untimed"]
     tally = found.tally
     order = summary["order"]
     span = summary["span_s"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -15,32 +17,112 @@ from recall_cli.core.auto import AutoIndex
 from recall_cli.core.embed import make_embedder
 from recall_cli.core.index import ExactIndex
 from recall_cli.core.policy import StaticPolicy
-from recall_cli.measure.replay import (
-    FINEST,
-    NO_TEXT,
-    Call,
-    Hit,
-    leaning,
-    median_latency,
-    replay,
-    replay_exact,
-    tied,
-    time_order,
-    time_step,
-)
-from recall_cli.types import Evidence, Verdict
+from recall_cli.measure import replay
+from recall_cli.measure.replay import FINEST, NO_TEXT, NOBODY, Timing, served_by_key
+from recall_cli.measure.walk import Calls
+from recall_cli.measure.walk import walk as walk_calls
+from recall_cli.types import Evidence, Policy, Vector, Verdict
 
 VECTORS = np.array([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0], [0, 0, 0], [0.6, 0.8, 0]], dtype=np.float32)
 """Cosines: 0-1 0.8, 0-2 0, 1-2 0.6, 1-4 0.96; text 3 holds no known token."""
 
 
+@dataclass(slots=True)
+class Call:
+    identity: bytes
+    partition: bytes
+    text: int
+    start: float | None
+    end: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Whom exact keys alone would have served a call from, and whom the semantic cache does."""
+
+    exact_by: int | None
+    served_by: int
+    similarity: float | None = None
+
+    @property
+    def exact(self) -> bool:
+        return self.exact_by is not None
+
+
 def call(text: int, start: float | None, end: float | None = None, *, wall: str = "p", key: str = "") -> Call:
     identity = f"{wall}/{key or text}".encode()
-    return Call(identity, wall.encode(), text, start, start if end is None else end, b"answer")
+    return Call(identity, wall.encode(), text, start, start if end is None else end)
+
+
+def column(values: Sequence[float | None]) -> np.ndarray:
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def numbers(keys: Sequence[bytes]) -> np.ndarray:
+    known: dict[bytes, int] = {}
+    return np.array([known.setdefault(key, len(known)) for key in keys], dtype=np.int32)
+
+
+@dataclass(slots=True)
+class Trace:
+    """Calls as columns in the order of the replay."""
+
+    order: list[int]
+    key: np.ndarray
+    end: np.ndarray
+    time: Timing
+
+    @classmethod
+    def of(cls, calls: Sequence[Call], latency: float = 0.0, step: float = 0.0) -> Trace:
+        order = replay.time_order(column([c.start for c in calls])).tolist()
+        start, end = (column([getattr(calls[at], name) for at in order]) for name in ("start", "end"))
+        key = numbers([calls[at].identity for at in order])
+        return cls(order, key, end, replay.timing(start, end, latency=latency, step=step))
+
+
+def replayed(
+    calls: Sequence[Call], vectors: Vector, policy: Policy, *, latency: float = 0.0, step: float = 0.0
+) -> list[Hit | None]:
+    """Return for each call, in the order given, the hit it would have been."""
+    trace = Trace.of(calls, latency, step)
+    order, exact = trace.order, served_by_key(trace.key, trace.time)
+    walls = numbers([calls[at].partition for at in order])
+    text = np.array([calls[at].text for at in order], dtype=np.int32)
+    walked = walk_calls(Calls(trace.time, trace.key, walls, text, vectors), policy)
+    hits: list[Hit | None] = [None] * len(calls)
+    for turn, (known, found) in enumerate(zip(exact.tolist(), walked.served_by.tolist(), strict=True)):
+        if known != NOBODY or found != NOBODY:
+            near = float(walked.similarity[turn])
+            hits[order[turn]] = Hit(
+                None if known == NOBODY else order[known],
+                order[known if found == NOBODY else found],
+                None if np.isnan(near) else near,
+            )
+    return hits
 
 
 def walk(calls: Sequence[Call], tau: float = 0.75, latency: float = 0.0, step: float = 0.0) -> list[Hit | None]:
-    return replay(calls, VECTORS, StaticPolicy(tau), latency=latency, step=step)
+    return replayed(calls, VECTORS, StaticPolicy(tau), latency=latency, step=step)
+
+
+def by_turn(trace: Trace, found: Sequence[int | None]) -> np.ndarray:
+    turn = {at: i for i, at in enumerate(trace.order)}
+    return np.array([NOBODY if found[at] is None else turn[found[at]] for at in trace.order], dtype=np.int32)
+
+
+def leaning(calls: Sequence[Call], hits: Sequence[Hit | None]) -> int:
+    trace = Trace.of(calls)
+    served, exact = (by_turn(trace, [hit and getattr(hit, name) for hit in hits]) for name in ("served_by", "exact_by"))
+    return replay.leaning(trace.time, trace.end, served, exact)
+
+
+def tied(calls: Sequence[Call], hits: Sequence[Hit | None]) -> int:
+    trace = Trace.of(calls)
+    return replay.tied(trace.key, trace.time, np.array([hits[at] is not None for at in trace.order], dtype=bool))
+
+
+def median_latency(calls: Sequence[Call]) -> float | None:
+    return replay.median_latency(column([c.start for c in calls]), column([c.end for c in calls]))
 
 
 def test_exact_then_semantic_then_miss() -> None:
@@ -83,16 +165,47 @@ def test_an_exact_repeat_is_a_hit_even_when_its_neighbour_no_longer_serves() -> 
             self.asked += 1
             return Verdict(self.asked == 1, self.tau)
 
-    hits = replay([call(0, 1), call(1, 2), call(1, 3)], VECTORS, Fickle(0.8))
+    hits = replayed([call(0, 1), call(1, 2), call(1, 3)], VECTORS, Fickle(0.8))
     assert hits[1] is not None
     assert hits[2] == Hit(1, 1)
+
+
+@pytest.mark.parametrize(("same", "then"), [(True, 0), (False, 1), (None, 0)])
+def test_an_audit_that_shows_another_answer_stores_it(same: bool | None, then: int) -> None:
+    """1 is served from 0 and checked; only where its own answer is another does that serve the next 1."""
+
+    class Audits(StaticPolicy):
+        learns = True
+        seen: list[bool]
+
+        def decide(self, namespace: str, evidence: Evidence) -> Verdict:
+            return Verdict(super().decide(namespace, evidence).serve, self.tau, audit=True)
+
+        def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
+            self.seen.append(same)
+
+    trace = Trace.of([call(0, 1), call(1, 2), call(1, 3)])
+    text, asked = np.array([0, 1, 1], dtype=np.int32), []
+
+    def compare(at: int, other: int) -> bool | None:
+        asked.append((at, other))
+        return same
+
+    policy = Audits(0.75)
+    policy.seen = []
+    calls = Calls(trace.time, trace.key, np.zeros(3, dtype=np.int32), text, VECTORS, same=compare)
+    walked = walk_calls(calls, policy)
+    assert walked.served_by.tolist() == [NOBODY, 0, then]
+    assert asked[0] == (1, 0)
+    assert policy.seen == ([] if same is None else [same])
+    assert (walked.audits, walked.labels) == (1, len(policy.seen))
 
 
 def test_a_cutoff_of_one_serves_what_is_identical_but_for_rounding() -> None:
     rows = np.random.default_rng(0).standard_normal((50, 256)).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     log = [call(i, 2 * i + again, key=f"{i}/{again}") for i in range(50) for again in (0, 1)]
-    hits = replay(log, rows, StaticPolicy(1.0))
+    hits = replayed(log, rows, StaticPolicy(1.0))
     assert [hit is not None for hit in hits] == [False, True] * 50
 
 
@@ -163,12 +276,15 @@ def test_without_any_duration_the_order_of_the_file_decides_an_instant() -> None
     ],
 )
 def test_the_step_that_times_are_cut_to(starts: list[float | None], step: float) -> None:
-    assert time_step(starts) == step
+    assert replay.time_step(column(starts)) == step
 
 
 def test_without_times_the_file_is_the_order() -> None:
-    assert walk([call(0, None), call(0, None), call(1, None)])[1:] != [None, None]
-    assert time_order([5.0, None, 1.0, None]) == [2, 3, 0, 1]
+    hits = walk([call(0, None), call(0, None), call(1, None)])
+    assert (hits[0], hits[1]) == (None, Hit(0, 0))
+    assert hits[2] is not None
+    assert hits[2].served_by == 0
+    assert replay.time_order(column([5.0, None, 1.0, None])).tolist() == [2, 3, 0, 1]
 
 
 def test_a_text_without_known_tokens_is_only_found_by_key() -> None:
@@ -202,10 +318,10 @@ def test_the_index_of_the_product_finds_what_exact_search_finds(monkeypatch: pyt
             super().__init__(dim)
             made.append(self)
 
-    monkeypatch.setattr("recall_cli.measure.replay.AutoIndex", Watched)
-    fast = replay(log, vectors, StaticPolicy(0.93))
-    monkeypatch.setattr("recall_cli.measure.replay.AutoIndex", ExactIndex)
-    slow = replay(log, vectors, StaticPolicy(0.93))
+    monkeypatch.setattr("recall_cli.measure.walk.AutoIndex", Watched)
+    fast = replayed(log, vectors, StaticPolicy(0.93))
+    monkeypatch.setattr("recall_cli.measure.walk.AutoIndex", ExactIndex)
+    slow = replayed(log, vectors, StaticPolicy(0.93))
     assert [index.kind for index in made] == ["scan", "scan"]
     assert 200 < sum(hit is not None for hit in fast) < 2_000
     for a, b in zip(fast, slow, strict=True):
@@ -254,9 +370,48 @@ def test_the_order_of_lines_does_not_matter(log: list[Call], random) -> None:  #
         assert hit is None or other is None or hit.exact == other.exact
 
 
-@given(st.lists(calls, max_size=25))
-def test_exact_keys_alone_need_no_vectors(log: list[Call]) -> None:
-    assert replay_exact(log) == [hit is not None and hit.exact for hit in walk(log)]
+def plain_walk(calls: Sequence[Call], latency: float, step: float) -> list[int | None]:
+    """What keys serve, worked out the slow way: a queue of answers on their way, and a cache that is asked in turn."""
+    entries: dict[bytes, int] = {}
+    pending: list[tuple[float, int, int]] = []
+    served: list[int | None] = []
+    last = -math.inf
+    for turn, c in enumerate(calls):
+        assert c.start is None or c.start >= last
+        last = last if c.start is None else c.start
+        pending.sort()
+        while pending and (c.start is None or pending[0][0] <= c.start):
+            done = pending.pop(0)[2]
+            entries.setdefault(calls[done].identity, done)
+        served.append(entries.get(c.identity))
+        if served[-1] is None:
+            if c.start is None:
+                ready = -math.inf
+            else:
+                took = latency if c.end is None else c.end - c.start
+                short = step and took < (step if c.start % step == 0 else FINEST)
+                ready = c.start if short else max(c.start + took, math.nextafter(c.start, math.inf))
+            pending.append((ready, turn, turn))
+    return served
+
+
+odd_calls = st.builds(
+    lambda text, wall, start, took: call(
+        text, start, None if start is None or took is None else start + took, wall=wall
+    ),
+    st.integers(0, 2),
+    st.sampled_from("ab"),
+    st.one_of(st.none(), st.integers(0, 30).map(lambda n: n / 2)),
+    st.one_of(st.none(), st.integers(0, 8).map(float)),
+)
+
+
+@given(st.lists(odd_calls, max_size=40), st.sampled_from([0.0, 1.5, 4.0]), st.sampled_from([0.0, FINEST, 1.0, 4.0]))
+def test_one_sort_finds_what_asking_a_cache_in_turn_does(log: list[Call], latency: float, step: float) -> None:
+    trace = Trace.of(log, latency, step)
+    ordered = [log[at] for at in trace.order]
+    found = [None if at == NOBODY else at for at in served_by_key(trace.key, trace.time).tolist()]
+    assert found == plain_walk(ordered, latency, step)
 
 
 @given(st.lists(calls, max_size=25))

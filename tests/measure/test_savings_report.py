@@ -83,20 +83,22 @@ def test_exact_semantic_and_money(log: Path) -> None:
     lines = [
         line("How do I reset my password?", NEW_YEAR, answer="Click  forgot."),
         line("How do I reset my password?", NEW_YEAR + 10),
-        line("how do i reset my password", NEW_YEAR + 20, answer="click forgot."),
-        line("how do I reset my password!", NEW_YEAR + 30, answer="Call us."),
+        line("My password, how do I reset it?", NEW_YEAR + 20, answer="click forgot."),
+        line("how do i reset  my password!", NEW_YEAR + 25, answer="Click forgot."),
+        line("How do I reset my own password?", NEW_YEAR + 30, answer="Call us."),
         line("What is the capital of France?", NEW_YEAR + 40),
     ]
     result = measure(log, lines, embedder="static", tau=0.9)
     tiers = result.summary["tiers"]
-    assert (tiers["exact"]["hits"], tiers["semantic"]["hits"], tiers["combined"]["hits"]) == (1, 2, 3)
+    assert [tiers[name]["hits"] for name in ("exact", "normalised", "semantic", "combined")] == [1, 1, 2, 4]
+    assert (tiers["normalised"]["answers_equal"]["equal"], tiers["normalised"]["usd"]) == (1, 0.0035)
     assert (tiers["semantic"]["answers_equal"]["equal"], tiers["semantic"]["answers_equal"]["n"]) == (1, 2)
     assert (tiers["exact"]["answers_equal"]["equal"], tiers["exact"]["answers_equal"]["n"]) == (0, 1)
     assert "answers_equal" not in tiers["combined"]
     assert tiers["semantic"]["verified"] is False
     assert (tiers["semantic"]["usd_input"], tiers["semantic"]["usd_output"]) == (0.005, 0.002)
-    assert result.summary["spend_usd"] == 0.0175
-    assert result.summary["saved_share"] == pytest.approx(3 / 5)
+    assert result.summary["spend_usd"] == 0.021
+    assert result.summary["saved_share"] == pytest.approx(4 / 6)
     assert "semantic_unverified" in codes(result)
     assert result.rows[0]["hits_semantic"] == 2
 
@@ -105,9 +107,9 @@ def test_agreement_is_that_of_the_hits_the_semantic_tier_adds(log: Path) -> None
     """The last call is an exact repeat that the semantic cache serves from its neighbour: it added nothing."""
     lines = [
         line("How do I reset my password?", NEW_YEAR, answer="Click forgot."),
-        line("how do i reset my password", NEW_YEAR + 10, answer="Call us."),
-        line("how do i reset my password", NEW_YEAR + 20, answer="Call us."),
-        line("how do i reset my password", NEW_YEAR + 30, answer="Write to us."),
+        line("My password, how do I reset it?", NEW_YEAR + 10, answer="Call us."),
+        line("My password, how do I reset it?", NEW_YEAR + 20, answer="Call us."),
+        line("My password, how do I reset it?", NEW_YEAR + 30, answer="Write to us."),
     ]
     summary = measure(log, lines, embedder="static", tau=0.9).summary
     assert (summary["tiers"]["exact"]["hits"], summary["tiers"]["semantic"]["hits"]) == (2, 1)
@@ -472,7 +474,7 @@ def test_a_free_model_has_nothing_to_save(log: Path) -> None:
 
 
 def test_pairs_to_check_by_hand(log: Path) -> None:
-    ways = ("How do I reset my password?", "how do i reset my password")
+    ways = ("How do I reset my password?", "reset my password how do I?")
     lines: list[Any] = [b"no record"]
     lines += [
         line(way, NEW_YEAR + 100 * i + 50 * j, tenant=i, answer="Click." if i % 6 == 0 else f"Click {j}.")

@@ -1,0 +1,74 @@
+"""Options of `recall savings` that say what is replayed, and how."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+REPLAY = "Replay"
+
+Tiers = Annotated[
+    str,
+    typer.Option(
+        envvar="RECALL_TIERS",
+        metavar="NAME[,NAME]",
+        help="exact, normalised (but for spaces, case, closing marks, JSON key order), semantic. "
+        "Without semantic nothing is embedded.",
+        rich_help_panel=REPLAY,
+    ),
+]
+PolicyName = Annotated[
+    str,
+    typer.Option(
+        "--policy",
+        envvar="RECALL_POLICY",
+        metavar="static|adaptive",
+        help="Of the semantic tier: serve from --tau on, or learn from the logged answers.",
+        rich_help_panel=REPLAY,
+    ),
+]
+Target = Annotated[
+    float,
+    typer.Option(
+        envvar="RECALL_TARGET",
+        metavar="RATE",
+        help="Adaptive: wrong answers among semantic hits.",
+        rich_help_panel=REPLAY,
+    ),
+]
+Confidence = Annotated[
+    float, typer.Option(envvar="RECALL_CONFIDENCE", help="Adaptive: of that promise.", rich_help_panel=REPLAY)
+]
+VerifySample = Annotated[
+    float,
+    typer.Option(envvar="RECALL_VERIFY_SAMPLE", help="Share of semantic hits checked.", rich_help_panel=REPLAY),
+]
+Ttl = Annotated[
+    str,
+    typer.Option(
+        "--ttl",
+        envvar="RECALL_TTL_SWEEP",
+        metavar="TIME[,TIME]",
+        help="Lifetimes of an answer to try: s, m, h, d, w or inf.",
+        rich_help_panel=REPLAY,
+    ),
+]
+Capacity = Annotated[
+    str,
+    typer.Option(
+        envvar="RECALL_CAPACITY_SWEEP",
+        metavar="N[,N]",
+        help="Cache sizes to try, least recently used out first: entries, bytes as in 64MB, or inf.",
+        rich_help_panel=REPLAY,
+    ),
+]
+Sample = Annotated[
+    float,
+    typer.Option(
+        envvar="RECALL_SAMPLE",
+        metavar="SHARE",
+        help="Measure this share of the namespaces (tenant, model, system prompt), for very large logs.",
+        rich_help_panel=REPLAY,
+    ),
+]
