@@ -95,6 +95,16 @@ Out = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
+Report = Annotated[
+    str | None,
+    typer.Option(
+        "--report",
+        metavar="FILE.html",
+        envvar="RECALL_REPORT",
+        help="Also write one self-contained HTML page with tables and charts.",
+        rich_help_panel=OUTPUT,
+    ),
+]
 Tau = Annotated[
     float,
     typer.Option(

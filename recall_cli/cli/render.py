@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
+    from recall_cli.cli.report import Page
+
 PIPED_WIDTH = 240
 """Columns when stdout is no terminal: rich would assume 80 and cut digits to an ellipsis."""
 
@@ -29,10 +31,13 @@ class Output:
     Used as a context manager, so that an interrupted run leaves no drawn progress bar.
     """
 
-    def __init__(self, format: FormatName, json: bool, out: str | None, *, inputs: Sequence[str] = ()) -> None:
+    def __init__(
+        self, format: FormatName, json: bool, out: str | None, *, report: str | None = None, inputs: Sequence[str] = ()
+    ) -> None:
         """Open the output.
 
-        :param inputs: files the command reads, which `--out` must not be.
+        :param report: an HTML page to write beside it.
+        :param inputs: files the command reads, which `--out` and `--report` must not be.
         """
         from recall_cli.measure.result import OutFile
 
@@ -40,6 +45,7 @@ class Output:
             raise UsageError(f"--json and --format {format.value} ask for two things", hint="give one of them")
         self.format = FormatName.json if json else format
         self._out = OutFile(out, inputs=inputs) if out else None
+        self._report = OutFile(report, inputs=[*inputs, *([out] if out else [])], option="--report") if report else None
         self._bar: Progress | None = None
         self._task: TaskID | None = None
 
@@ -78,14 +84,21 @@ class Output:
             raise UsageError("--resume needs the file of the earlier run", hint="name it with --out")
         return from_json(self._out.path.read_bytes()) if self._out.path.is_file() else None
 
-    def emit(self, result: Result, view: View) -> None:
-        """Print the result in the chosen format and write `--out`."""
+    def emit(self, result: Result, view: View, page: Page | None = None) -> None:
+        """Print the result in the chosen format and write `--out` and `--report`.
+
+        :param page: how the result fills a report; needed when there is one.
+        """
         from recall_cli.measure.result import to_json
 
         self._stop_bar()
         data = to_json(result)
         if self._out is not None:
             self._out.write(data)
+        if self._report is not None and page is not None:
+            from recall_cli.cli.report import html
+
+            self._report.write(html(result, page).encode())
         _print(lambda: self._draw(result, data, view))
         warn(result.warnings)
 

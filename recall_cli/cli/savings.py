@@ -8,8 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from recall_cli.cli import options
+from recall_cli.cli import savings_money as money
 from recall_cli.cli.blocks import Block, Line, count, table
 from recall_cli.cli.render import Output
+from recall_cli.cli.report import Page
+from recall_cli.cli.savings_charts import charts
 from recall_cli.cli.savings_options import Capacity, Confidence, PolicyName, Sample, Target, Tiers, Ttl, VerifySample
 from recall_cli.cli.savings_tables import column, duration, replay_tables, tier_tables
 from recall_cli.measure.savings_words import model_names, usd
@@ -52,14 +55,26 @@ def savings(
     policy: PolicyName = "static",
     target: Target = 0.01,
     confidence: Confidence = 0.9,
-    verify_sample: VerifySample = 0.05,
+    verify_sample: VerifySample = None,
     ttl: Ttl = "5m,1h,1d,7d,inf",
     capacity: Capacity = "100,1000,10000,100000,1000000,inf",
     sample: Sample = 1.0,
+    no_text: money.NoText = False,
+    prices: money.Prices = "",
+    price: money.Price = None,
+    embed_price: money.EmbedPrice = None,
+    cpu_price: money.CpuPrice = None,
+    verify_on_hit: money.VerifyOnHit = None,
+    false_hit_rate: money.FalseHitRate = None,
+    false_hit_cost: money.FalseHitCost = None,
+    invoice: money.Invoice = None,
+    monthly: money.Monthly = False,
+    count_tokens: money.CountTokens = False,
     seed: options.Seed = 0,
     format: options.Format = options.FormatName.table,
     json: options.Json = False,
     out: options.Out = None,
+    report: options.Report = None,
 ) -> None:
     """Say what an exact and a semantic cache would have saved on the traffic of a log.
 
@@ -74,8 +89,10 @@ def savings(
     """
     from recall_cli.measure.savings import Plan, run
 
+    costs = money.cost_plan(embed_price, cpu_price, verify_sample, verify_on_hit, false_hit_rate, false_hit_cost)
     # The file that standard input comes from is read too.
-    with Output(format, json, out, inputs=["/dev/stdin" if log == "-" else log]) as output:
+    read = ["/dev/stdin" if log == "-" else log, *([prices] if prices else [])]
+    with Output(format, json, out, report=report, inputs=read) as output:
         plan = Plan(
             log,
             tau=tau,
@@ -85,17 +102,25 @@ def savings(
             policy=policy,
             target=target,
             confidence=confidence,
-            verify_sample=verify_sample,
+            verify_sample=0.05 if verify_sample is None else float(verify_sample),
             ttl=ttl,
             capacity=capacity,
             sample=sample,
             seed=seed,
+            money=money.money_plan(
+                prices, price, costs, invoice=invoice, monthly=monthly, count_tokens=count_tokens, text=not no_text
+            ),
         )
-        output.emit(run(plan, progress=output.progress), view)
+        output.emit(run(plan, progress=output.progress), view, PAGE)
 
 
 def view(result: Result) -> list[Block]:
     """Return the tables of a savings report, and its verdict last."""
+    return [*_tables(result, whole=False), Line(""), Line(result.summary["verdict"])]
+
+
+def _tables(result: Result, *, whole: bool) -> list[Block]:
+    """Return all tables, or those that a terminal has room for."""
     s = result.summary
     blocks: list[Block] = [Line(_opening(s))]
     if s["cacheable"]:
@@ -108,8 +133,16 @@ def view(result: Result) -> list[Block]:
         blocks.append(_excluded(s))
     if s["cacheable"]:
         blocks += replay_tables(s)
-    blocks += [_models(result), _tokens(result)]
-    return [*blocks, *map(Line, _basis(s)), Line(""), Line(s["verdict"])]
+    blocks += [_models(result), _tokens(result), *money.money_blocks(s, len(result.rows), whole=whole)]
+    return [*blocks, *map(Line, _basis(s))]
+
+
+PAGE = Page(
+    "What a cache would save on this traffic",
+    lambda result: str(result.summary["verdict"]),
+    lambda result: _tables(result, whole=True),
+    lambda result: charts(result, REASONS),
+)
 
 
 def _opening(s: Mapping[str, Any]) -> str:
@@ -173,9 +206,8 @@ def _tokens(result: Result) -> Block:
 
 def _basis(s: Mapping[str, Any]) -> Iterator[str]:
     """Yield what the dollars rest on: prices, how input tokens were read, what cached input does to them."""
-    source = s["price_source"]
     if s["priced_requests"]:
-        yield f"Prices: {source['name']} {source['version']}."
+        yield from money.price_lines(s["price_source"])
     read = "; ".join(
         f"{provider} {how} ({count(rows)} requests)"
         for provider, ways in s["usage_read"].items()

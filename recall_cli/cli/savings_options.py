@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from decimal import Decimal, InvalidOperation
 from typing import Annotated
 
 import typer
 
 REPLAY = "Replay"
+
+
+def amount(text: str) -> Decimal:
+    """Return a number as it was written, not as the nearest float."""
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        value = Decimal("NaN")
+    if not value.is_finite():
+        raise typer.BadParameter(f"{text!r} is no number")
+    return value
+
 
 Tiers = Annotated[
     str,
@@ -41,8 +54,15 @@ Confidence = Annotated[
     float, typer.Option(envvar="RECALL_CONFIDENCE", help="Adaptive: of that promise.", rich_help_panel=REPLAY)
 ]
 VerifySample = Annotated[
-    float,
-    typer.Option(envvar="RECALL_VERIFY_SAMPLE", help="Share of semantic hits checked.", rich_help_panel=REPLAY),
+    Decimal | None,
+    typer.Option(
+        envvar="RECALL_VERIFY_SAMPLE",
+        metavar="0..1",
+        parser=amount,
+        help="Share of semantic hits that the model answers too, to compare: each costs a call. "
+        "None under --policy static, 0.05 under adaptive.",
+        rich_help_panel=REPLAY,
+    ),
 ]
 Ttl = Annotated[
     str,

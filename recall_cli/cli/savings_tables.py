@@ -39,7 +39,7 @@ def tier_tables(s: Mapping[str, Any]) -> list[Block]:
     )  # fmt: skip
     blocks.append(
         table(
-            "Dollars saved; low, high: 95 % interval",
+            "Dollars saved; low, high: 90 % interval",
             ("", "$ saved", "low", "high", "of all spent"),
             [(NAMES[name], *_dollars(t)[2:], _share(t, s["spend_usd"])) for name, t in tiers.items()],
         )

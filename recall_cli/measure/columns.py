@@ -99,6 +99,7 @@ class Columns:
         self._folder = folder
         self._waiting: list[tuple[Any, ...]] = []
         self._parts: list[Path] = []
+        self._amended: dict[str, tuple[Column, Column]] = {}
 
     def __len__(self) -> int:
         return len(self._parts) * BATCH_ROWS + len(self._waiting)
@@ -122,7 +123,15 @@ class Columns:
                 at += BATCH_ROWS
         place = list(self._schema).index(name)
         found[at:] = np.array([row[place] for row in self._waiting], dtype=kind)
+        if name in self._amended:
+            rows, values = self._amended[name]
+            found[rows] = values
         return found
+
+    def amend(self, rows: Column, values: Mapping[str, Column]) -> None:
+        """Give some rows other values than they were appended with; they are held, and put in place on reading."""
+        for name, column in values.items():
+            self._amended[name] = (rows, column)
 
     def _spill(self) -> None:
         import polars as pl

@@ -1,116 +1,129 @@
-"""What a call cost: list prices of the day it was made, from the bundled table of genai-prices.
+"""What a call cost, by whichever list knows its model first: `--price`, `--prices FILE`, then the bundled table.
 
-Cached input, cache writes of both lifetimes, long-context tiers and service tiers are the library's
-arithmetic. A model it does not know has no price: it is never guessed and never zero.
+Cached input, cache writes of both lifetimes, long-context steps, service tiers and the day of the call all count.
+A model that no list knows has no price: it is counted by name, never guessed and never zero.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from decimal import Decimal
-from functools import cache, lru_cache
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Protocol
 
+from recall_cli.measure.price_file import OwnPrices, parse_flags, read_prices
+from recall_cli.measure.price_table import BundledTable
+from recall_cli.measure.rates import Cost, Sheet
 from recall_cli.types import Usage
 
 SLOT_S = 1800
 """Prices are looked up per half hour: the finest step at which any price in the table changes."""
-MEMO = 1 << 17
-"""A look-up costs ~0.1 ms; calls with the same counts, model and half hour share one."""
-
 STANDARD_TIERS = ("", "default", "standard", "auto")
-ALIASES = {"bedrock": "aws", "azure_ai": "azure", "vertex_ai": "google", "gemini": "google", "together_ai": "together",
-           "fireworks_ai": "fireworks", "xai": "x-ai"}  # fmt: skip
-"""LiteLLM's names of vendors, to those of the price table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Dollars of one call, and what it would be if every input token cost the full input price."""
+class Listing(Protocol):
+    """One model in one list of prices."""
 
-    input: Decimal
-    output: Decimal
-    naive: Decimal
+    def sheet(self, when: float, tier: str) -> Sheet | None:
+        """Return the prices at a time (seconds since the epoch), None when the list has none for it."""
 
-    @property
-    def total(self) -> Decimal:
-        """Return input plus output."""
-        return self.input + self.output
+
+class PriceList(Protocol):
+    """A list of prices."""
+
+    def find(self, provider: str, model: str) -> Listing | None:
+        """Return the listing of a model, None when the list does not know it."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return name, version, date and currency."""
+
+
+class _Found:
+    """One look-up and how many calls used it."""
+
+    __slots__ = ("calls", "sheet", "source", "unpriced")
+
+    def __init__(self, sheet: Sheet | None, source: int) -> None:
+        self.sheet = sheet
+        self.source = source
+        self.calls = 0
+        self.unpriced = 0
 
 
 class PriceBook:
-    """Prices by model, date and token counts; import and table load happen on the first look-up."""
+    """Prices by model, day, service tier and token counts, and a count of what was priced how.
 
-    def __init__(self) -> None:
-        self._cost = lru_cache(maxsize=MEMO)(_cost)
+    A look-up in the table takes ~0.1 ms, so it is done once a model, tier and half hour; a call then takes ~2 us.
+    """
+
+    def __init__(self, lists: Sequence[PriceList] = ()) -> None:
+        """Take lists to be asked before the bundled table, in order."""
+        self._lists: list[PriceList] = [*lists, BundledTable()]
+        self._listings: dict[tuple[str, str], list[tuple[int, Listing]]] = {}
+        self._found: dict[tuple[str, str, str, float], _Found] = {}
 
     def cost(self, provider: str, model: str, usage: Usage, *, when: float, tier: str = "") -> Cost | None:
-        """Return what a call cost, or None when the table has no price for its model.
+        """Return what a call cost, or None when no list has a price for its model.
 
         :param provider: the API dialect; a prefix of the model ("azure/gpt-4o") says it better.
         :param when: seconds since the epoch: the price of that day counts.
         """
-        return self._cost(provider, model, usage, when // SLOT_S * SLOT_S, "" if tier in STANDARD_TIERS else tier)
+        key = (provider, model, tier, when // SLOT_S)
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._look_up(provider, model, when // SLOT_S * SLOT_S, tier)
+        found.calls += 1
+        cost = None if found.sheet is None else found.sheet.cost(usage)
+        if cost is None:
+            found.unpriced += 1
+        return cost
 
     def source(self) -> dict[str, Any]:
-        """Return which table the prices come from."""
-        import genai_prices
+        """Return the list that priced most calls, and every list with the calls it priced."""
+        calls: Counter[int] = Counter()
+        for found in self._found.values():
+            calls[found.source] += found.calls - found.unpriced
+        lists = [{**one.describe(), "requests": calls[at]} for at, one in enumerate(self._lists)]
+        used = [one for one in lists if one["requests"]] or lists[-1:]
+        main = max(used, key=lambda one: int(one["requests"]))
+        return {**{key: value for key, value in main.items() if key != "requests"}, "lists": used}
 
-        return {"name": "genai-prices", "version": genai_prices.__version__, "currency": "USD"}
+    def unknown(self) -> dict[str, int]:
+        """Return the models without a price and their calls, most calls first."""
+        counts: Counter[str] = Counter()
+        for (_, model, _, _), found in self._found.items():
+            counts[model] += found.unpriced
+        return {model: calls for model, calls in counts.most_common() if calls}
 
+    def at_standard(self) -> dict[str, int]:
+        """Return the service tiers that a list has no price for, and the calls priced at its standard one."""
+        counts: Counter[str] = Counter()
+        for (_, _, tier, _), found in self._found.items():
+            if found.sheet is not None and not found.sheet.tier_priced:
+                counts[tier] += found.calls
+        return dict(counts)
 
-def _cost(provider: str, model: str, usage: Usage, when: float, tier: str) -> Cost | None:
-    vendor, name = _split(provider, model)
-    real = _calculate(vendor, name, usage, when, tier)
-    if real is None:
-        return None
-    if not (usage.cache_read or usage.cache_write):
-        return Cost(*real, naive=sum(real, Decimal(0)))
-    plain = _calculate(vendor, name, Usage(usage.input, usage.output), when, tier)
-    return Cost(*real, naive=sum(plain or real, Decimal(0)))
+    def unused(self) -> list[str]:
+        """Return the models of the user's own flags that no call has."""
+        own = (one for one in self._lists if isinstance(one, OwnPrices) and one.describe()["name"] == "--price")
+        return [model for one in own for model in one.unused()]
 
-
-def _calculate(vendor: str, model: str, usage: Usage, when: float, tier: str) -> tuple[Decimal, Decimal] | None:
-    import genai_prices
-
-    counts = {"input_tokens": usage.input, "output_tokens": usage.output}
-    if usage.cache_read:
-        counts["cache_read_tokens"] = usage.cache_read
-    if usage.cache_write:
-        counts["cache_write_tokens"] = usage.cache_write
-        counts["cache_write_1h_tokens"] = usage.cache_write_1h
-    context = {"processing": "batch"} if tier == "batch" else {"service_tier": tier} if tier else None
-    try:
-        price = genai_prices.calc_price(
-            genai_prices.Usage(**counts),
-            model,
-            provider_id=vendor,
-            genai_request_timestamp=datetime.fromtimestamp(when, UTC),
-            price_context=context,
-        )
-    except (LookupError, ValueError):
-        return None
-    priced = [name for name, rate in vars(price.model_price).items() if rate is not None]
-    for direction, count in (("input", usage.input), ("output", usage.output)):
-        if count and not any(name.startswith(direction) for name in priced):
-            # Listed without such a price: not the same as free.
-            return None
-    return price.input_price, price.output_price
+    def _look_up(self, provider: str, model: str, when: float, tier: str) -> _Found:
+        tier = "" if tier in STANDARD_TIERS else tier
+        name = (provider, model)
+        if name not in self._listings:
+            known = [(at, one.find(provider, model)) for at, one in enumerate(self._lists)] if model else []
+            self._listings[name] = [(at, listing) for at, listing in known if listing is not None]
+        for at, listing in self._listings[name]:
+            if (sheet := listing.sheet(when, tier)) is not None:
+                return _Found(sheet, at)
+        return _Found(None, len(self._lists) - 1)
 
 
-def _split(provider: str, model: str) -> tuple[str, str]:
-    """Return (vendor in the price table, model name there) of a possibly qualified model."""
-    head, slash, rest = model.partition("/")
-    vendor = ALIASES.get(head, head)
-    # Only a vendor's exact name: "meta-llama/..." is a model, not a call to Meta.
-    if slash and vendor in _vendors():
-        return vendor, rest
-    return provider, model
-
-
-@cache
-def _vendors() -> frozenset[str]:
-    from genai_prices.data import providers
-
-    return frozenset(provider.id for provider in providers)
+def price_book(prices: str = "", flags: Sequence[str] = ()) -> PriceBook:
+    """Return a book that asks `--price` flags first, then a `--prices` file, then the bundled table."""
+    lists: list[PriceList] = []
+    if flags:
+        lists.append(parse_flags(flags))
+    if prices:
+        lists.append(read_prices(prices))
+    return PriceBook(lists)

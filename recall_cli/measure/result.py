@@ -72,7 +72,7 @@ def from_json(data: bytes) -> Result:
 
 
 class OutFile:
-    """A file of results (`--out`, `--plot`): proved writable before the long run, replaced whole by every write.
+    """A file of results (`--out`, `--plot`, `--report`): proved writable before the long run, replaced by every write.
 
     A symbolic link is followed, a device or a pipe is written to, never replaced.
     Raises UsageError at once when the file cannot be written, so that no run is lost to a typo.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -18,10 +18,12 @@ from recall_cli.core.prior import shipped
 from recall_cli.errors import UsageError
 from recall_cli.logs.pairs import Tally, read_log
 from recall_cli.measure import savings_verdict as judge
+from recall_cli.measure.cache_costs import Metered, Reconciliation
 from recall_cli.measure.columns import Workspace
-from recall_cli.measure.prices import PriceBook
+from recall_cli.measure.prices import price_book
 from recall_cli.measure.replay import NOBODY, leaning, served_by_key, tied, timing
 from recall_cli.measure.result import new_result
+from recall_cli.measure.savings_money import MoneyPlan, money, params
 from recall_cli.measure.savings_rows import SAMPLED, Rows, collect
 from recall_cli.measure.savings_sweep import (
     CAPACITIES,
@@ -55,8 +57,10 @@ from recall_cli.measure.savings_tiers import (
     replay_rows,
 )
 from recall_cli.measure.savings_totals import blocks_of, dollars_of, groups_of
+from recall_cli.measure.savings_uncounted import Uncounted
 from recall_cli.measure.savings_walk_warnings import replay_warnings
-from recall_cli.measure.savings_warnings import warnings
+from recall_cli.measure.savings_warnings import money_warnings, warnings
+from recall_cli.measure.token_estimate import Estimator
 from recall_cli.types import Policy, Progress, Result
 
 
@@ -83,16 +87,18 @@ class Plan:
     sample: float = 1.0
     """Share of the namespaces (tenant, model, system prompt) that is measured."""
     seed: int = 0
+    money: MoneyPlan = field(default_factory=MoneyPlan)
 
 
 def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     """Return the savings document of a log. Raises InputError when the log cannot be read."""
     tiers = _tiers(plan)
     ttls, limits = durations(plan.ttl), capacities(plan.capacity)
-    embedder = make_embedder(plan.embedder) if SEMANTIC in tiers else None
+    embedder = Metered(make_embedder(plan.embedder)) if SEMANTIC in tiers else None
     policy = _policy(plan)
-    result = new_result("savings", asdict(plan))
-    prices = PriceBook()
+    result = new_result("savings", params(asdict(plan)))
+    prices = price_book(plan.money.prices, plan.money.price)
+    uncounted = Uncounted(Estimator(exact=plan.money.count_tokens), Reconciliation())
     tally = Tally()
     with Workspace() as folder:
         records = read_log(plan.log, tally, on_bytes=reading(plan.log, progress))
@@ -102,12 +108,14 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
             folder=folder,
             prices=prices,
             allow_sampled=plan.allow_sampled,
+            uncounted=uncounted,
             texts=embedder is not None,
             sample=plan.sample,
         )
         semantic = None if embedder is None else Semantic(embedder, policy, folder)
         found = replay_rows(rows, tiers=tiers, semantic=semantic, progress=progress)
-        result.summary = _summary(plan, rows, found)
+        told = money(plan.money, rows, found, embedder, uncounted, seed=plan.seed)
+        result.summary = _summary(plan, rows, found, told) | told
         if embedder is not None:
             semantic_tier = result.summary["tiers"][SEMANTIC]
             semantic_tier["judged"] = judged(rows, found, Comparator(embedder), plan.seed)
@@ -118,7 +126,11 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     result.summary["price_source"] = prices.source()
     if embedder is not None:
         result.summary["embedder"] = {"name": embedder.name, "fingerprint": embedder.fingerprint}
-    result.warnings = warnings(rows, result.summary, result.rows) + replay_warnings(result.summary)
+    result.warnings = [
+        *warnings(rows, result.summary, result.rows),
+        *money_warnings(prices, result.summary),
+        *replay_warnings(result.summary),
+    ]
     return result
 
 
@@ -155,10 +167,10 @@ def reading(log: str, progress: Progress | None) -> Callable[[int], None] | None
     return lambda done: progress(done, total, "reading")
 
 
-def _summary(plan: Plan, rows: Rows, found: Replayed) -> dict[str, Any]:
+def _summary(plan: Plan, rows: Rows, found: Replayed, told: dict[str, Any]) -> dict[str, Any]:
     start = rows.columns.read("start")
     timed = start[~np.isnan(start)]
-    where, block = blocks_of(start)
+    where, block = blocks_of(start, rows.columns.read("tenant"))
     sheet = Sheet(rows, found, where, block, plan.seed)
     by_namespace = None
     if plan.sample < 1:
@@ -207,6 +219,8 @@ def _summary(plan: Plan, rows: Rows, found: Replayed) -> dict[str, Any]:
         unordered=coarse if len(timed) else judge.NO_TIMES,
         tied=same_instant["misses"],
         tokens=sums.of("input", cacheable) + sums.of("output", cacheable),
+        costs=told["cache_costs"]["total_usd"],
+        estimated=(told["estimated_usage"] or {"share": 0.0})["share"],
         repeats_sampled=rows.sampled_admitted > 0,
         sampled=judge.Sampled(sampled["exact"]["hits"], sampled["exact"]["share"]) if sampled else None,
     )
@@ -232,7 +246,7 @@ def _summary(plan: Plan, rows: Rows, found: Replayed) -> dict[str, Any]:
         "spend_usd": dollars(spend),
         "saved_usd": both["usd"],
         "saved_usd_interval": both["usd_interval"],
-        "saved_usd_interval_blocks": {"unit": where.unit, "n": where.count, "level": judge.INTERVAL_LEVEL},
+        "saved_usd_interval_blocks": {"unit": where.unit, "n": where.count, "level": judge.USD_LEVEL},
         "saved_usd_naive": dollars(
             dollars_of(sums.of("cost_naive", sheet.groups(BY_EXACT, BY_NORMALISED, BY_SEMANTIC)))
         ),

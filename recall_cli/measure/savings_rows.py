@@ -18,6 +18,7 @@ from recall_cli.core.request import parse_body, text_request
 from recall_cli.measure.columns import Columns, Names, Spool, Workspace, key64
 from recall_cli.measure.normal import folded, normal_text
 from recall_cli.measure.prices import STANDARD_TIERS, PriceBook
+from recall_cli.measure.savings_uncounted import Uncounted
 from recall_cli.types import Bypass, LogRecord, Request
 
 if TYPE_CHECKING:
@@ -89,11 +90,13 @@ def collect(
     folder: Workspace,
     prices: PriceBook,
     allow_sampled: bool,
+    uncounted: Uncounted | None = None,
     texts: bool = True,
     sample: float = 1.0,
 ) -> Rows:
     """Return every record as a row.
 
+    :param uncounted: gets the rows without token counts, to estimate them, and the costs that the log says.
     :param texts: also keep prompts and answers, for tiers that look into them.
     :param sample: share of the namespaces (tenant, model, system prompt) to keep, with all of their rows.
     """
@@ -117,6 +120,11 @@ def collect(
         keys: tuple[int, ...] = NO_KEYS
         if kind != OUT and isinstance(request, Request):
             keys = _keys(record, request, found, texts and kind == IN)
+        if uncounted is not None and record.answer is not None and excluded not in FIRST_FLAWS:
+            uncounted.see(record, len(found))
+        cost = _cost(record, found, prices, now)
+        if uncounted is not None and record.cost is not None:
+            uncounted.reconciliation.add(Decimal(cost[1] + cost[2]) / PICO if cost[0] else None, record.cost)
         source, _, line = record.source.rpartition(":")
         found.columns.append(
             (
@@ -132,10 +140,12 @@ def collect(
                 _time(record.start),
                 _time(record.end),
                 *_usage(record),
-                *_cost(record, found, prices, now),
+                *cost,
                 *keys,
             )
         )
+    if uncounted is not None:
+        uncounted.fill(found.columns, prices, now=now, pico=PICO)
     return found
 
 

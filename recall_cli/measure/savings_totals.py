@@ -28,7 +28,7 @@ class Sums:
 
     def __init__(self, columns: Columns, group: Column, groups: int, names: Sequence[str] = SUMMED) -> None:
         self.rows: list[int] = np.bincount(group, minlength=groups).tolist()
-        self._sums = {name: _sums(columns.read(name), group, groups) for name in names}
+        self._sums = {name: group_sums(columns.read(name), group, groups) for name in names}
 
     def of(self, name: str, groups: Sequence[int] | None = None) -> int:
         """Return the sum of a column over some groups, or all."""
@@ -44,7 +44,8 @@ class Sums:
         return dollars_of(self.of("cost_input", groups) + self.of("cost_output", groups))
 
 
-def _sums(values: Column, group: Column, groups: int) -> list[int]:
+def group_sums(values: Column, group: Column, groups: int) -> list[int]:
+    """Return the sum of a column in each group, whatever its size; of yes and no, how many say yes."""
     if values.dtype == np.bool_:
         counted: list[int] = np.bincount(group[values], minlength=groups).tolist()
         return counted
@@ -77,18 +78,27 @@ def groups_of(group: Column) -> tuple[Blocks, Ints]:
     return Blocks("groups of namespaces", list(range(RANDOM_GROUPS)), RANDOM_GROUPS), block
 
 
-def blocks_of(start: Floats) -> tuple[Blocks, Ints]:
+def blocks_of(start: Floats, tenant: Column | None = None) -> tuple[Blocks, Ints]:
     """Return blocks as `savings_verdict.blocks` makes them, and the block of each row of the log.
+
+    No hit crosses from one tenant to another, so tenants are independent where hours of one morning are not.
 
     The blocks come with one row each: they are for sums by block.
 
-    :param start: of all rows in the order of the log, NaN where there is no time.
+    :param start: of all rows in the order of the log, NaN where there is no time; `tenant` likewise, in numbers.
     """
-    if not np.isnan(start).any():
-        for unit, length in (("day", DAY_S), ("hour", HOUR_S)):
-            keys, found = np.unique(start // length, return_inverse=True)
-            if len(keys) >= MIN_BLOCKS:
-                return Blocks(unit, list(range(len(keys))), len(keys)), found.astype(np.int32)
+    timed = not np.isnan(start).any()
+    keyed: dict[str, Column | None] = {
+        "day": start // DAY_S if timed else None,
+        "tenant": tenant,
+        "hour": start // HOUR_S if timed else None,
+    }
+    for unit, of in keyed.items():
+        if of is None:
+            continue
+        keys, found = np.unique(of, return_inverse=True)
+        if len(keys) >= MIN_BLOCKS:
+            return Blocks(unit, list(range(len(keys))), len(keys)), found.astype(np.int32)
     n = len(start)
     count = min(n, ROW_BLOCKS)
     block = np.empty(n, dtype=np.int32)

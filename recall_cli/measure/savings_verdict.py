@@ -23,7 +23,11 @@ ROW_BLOCKS = 20
 """Blocks of consecutive calls when the log is too short for days or hours."""
 DAY_S, HOUR_S = 86_400.0, 3_600.0
 INTERVAL_LEVEL = 0.95
-"""As everywhere in recall; Z_95 is its quantile."""
+"""Of rates, as everywhere in recall; Z_95 is its quantile."""
+USD_LEVEL = 0.90
+"""Of dollars: a sum of few, unequal blocks has long tails, and a decision to spend needs no more."""
+MIN_ESTIMATED = 0.1
+"""Share of requests with estimated tokens from which on the verdict says so itself."""
 
 SAME_AT_LEAST = 0.8
 """Logged answers that must equal the stored ones before the verdict may lean on semantic hits.
@@ -32,6 +36,7 @@ At temperature 0 equal prompts get equal answers, so equality letter by letter i
 upper end of its interval stays below this, the log does not show that the semantic answers hold. It does not show that
 they are wrong either, since two right answers differ in wording: hence "not shown to be safe", and no more.
 """
+INCLUDES_ZERO = f"its {100 * USD_LEVEL:.0f} % interval includes 0"
 NO_TIMES = "the log has no times"
 COARSE_TIMES = "calls of one time are taken in the order of the file"
 MIN_ANSWERS = 30
@@ -71,8 +76,8 @@ def blocks(starts: Sequence[float | None]) -> Blocks:
 
 
 def total_interval(values: Sequence[float], where: Blocks, *, seed: int) -> list[float]:
-    """Return the 95 % interval of a sum, resampling whole blocks."""
-    return list(block_bootstrap(where.totals(values), seed=seed, level=INTERVAL_LEVEL))
+    """Return the 90 % interval of a sum of dollars, resampling whole blocks."""
+    return list(block_bootstrap(where.totals(values), seed=seed, level=USD_LEVEL))
 
 
 def rate_interval(hits: Sequence[float], chances: Sequence[float], where: Blocks, *, seed: int) -> list[float]:
@@ -150,6 +155,10 @@ class Facts:
     """Logged by the cacheable requests, in and out."""
     repeats_sampled: bool = False
     """Sampled calls were admitted: the model would have varied some of the answers counted as saved."""
+    costs: float = 0.0
+    """Dollars that running the cache takes, as far as the user named them."""
+    estimated: float = 0.0
+    """Share of the requests whose tokens are estimated."""
     sampled: Sampled | None = None
     """None unless being sampled is the main exclusion."""
 
@@ -161,7 +170,11 @@ def leans(hits: int, same_instant: Mapping[str, Any]) -> bool:
 
 def verdict(facts: Facts) -> str:
     """Return one sentence: worth it, not worth it, or not enough data, and why."""
-    return _without_dollars(facts) or _by_dollars(facts)
+    without = _without_dollars(facts)
+    if without:
+        return without
+    estimated = f" {percent(facts.estimated, 0)} of the requests have estimated token counts."
+    return _by_dollars(facts) + (estimated if facts.estimated >= MIN_ESTIMATED else "")
 
 
 def _without_dollars(facts: Facts) -> str:
@@ -203,20 +216,38 @@ def _by_dollars(facts: Facts) -> str:
     exact_pays = facts.exact_interval[0] > 0 and facts.exact_saved >= MIN_SHARE * facts.spend
     both_pay = facts.saved_interval[0] > 0 and facts.saved >= MIN_SHARE * facts.spend
     if exact_pays:
-        return f"Worth it: {_exact(facts)}{_semantic(facts)}."
+        return f"Worth it: {_exact(facts)}{_semantic(facts)}{_costs(facts)}."
     only_sampled = _kept_out(facts) if facts.sampled else ""
     if _keys_pay(facts):
-        return f"Worth it if case, spaces and closing marks mean nothing to you: {_exact(facts)}{_semantic(facts)}."
+        means_nothing = "case, spaces and closing marks mean nothing to you"
+        return f"Worth it if {means_nothing}: {_exact(facts)}{_semantic(facts)}{_costs(facts)}."
     if not both_pay:
-        why = " (its 95 % interval includes 0)" if facts.saved_interval[0] <= 0 else ""
+        why = f" ({INCLUDES_ZERO})" if facts.saved_interval[0] <= 0 else ""
         even = "even if every semantic answer held, " if facts.saved > facts.exact_saved else ""
         return (
             f"{_negative(facts)}: {even}a cache would save "
             f"{_of_spend(facts.saved, facts)}{why}{_tied(facts)}{only_sampled}."
         )
+    left = facts.saved - facts.costs
+    if left < MIN_SHARE * facts.spend or facts.saved_interval[0] <= facts.costs:
+        return (
+            f"Not worth it: even if every semantic answer held, a cache would save {_of_spend(facts.saved, facts)}, "
+            f"and running it takes {usd(facts.costs)} of that{only_sampled}."
+        )
     if facts.semantic_answers.few_equal:
         return f"Not worth it on this evidence: {_exact(facts)}{only_sampled}{_semantic(facts)}."
-    return f"Worth it only if the semantic answers hold: {_exact(facts)}{_semantic(facts)}."
+    return f"Worth it only if the semantic answers hold: {_exact(facts)}{_semantic(facts)}{_costs(facts)}."
+
+
+def _costs(facts: Facts) -> str:
+    """Return what the semantic tier leaves once it is paid for; "" when no cost was named."""
+    added = facts.saved - facts.exact_saved - facts.normalised_saved
+    if not facts.costs or added <= 0:
+        return ""
+    if facts.costs >= added:
+        keys = "matching keys" if facts.normalised_saved else "exact matching"
+        return f"; but by the costs named it takes {usd(facts.costs)} to save {usd(added)}, so {keys} alone pays"
+    return f"; of what it adds the costs named take {usd(facts.costs)}"
 
 
 def _keys_pay(facts: Facts) -> bool:
@@ -231,7 +262,7 @@ def _exact(facts: Facts) -> str:
     bound = "at most " if facts.unordered else ""
     known = "if repeating sampled answers is acceptable to you" if facts.repeats_sampled else "for certain"
     sure = f"({facts.unordered}, so this is an upper bound)" if facts.unordered else known
-    wide = ", though its 95 % interval includes 0" if facts.exact_interval[0] <= 0 else ""
+    wide = f", though {INCLUDES_ZERO}" if facts.exact_interval[0] <= 0 else ""
     return f"exact matching alone saves {bound}{_of_spend(facts.exact_saved, facts)} {sure}{wide}"
 
 

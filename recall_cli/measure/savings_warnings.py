@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from recall_cli.logs.spans import MAX_DURATION_S
+from recall_cli.measure.prices import PriceBook
 from recall_cli.measure.savings_rows import Rows
-from recall_cli.measure.savings_words import model_names
+from recall_cli.measure.savings_words import model_names, percent, usd
 from recall_cli.types import Warn
 
 NO_TIER = {"hits": 0, "answers_equal": {"n": 0, "equal": 0}, "tau": 0.0}
 """Stands for a tier that was left out."""
+GAP = 0.02
+"""Our prices and the bill may part by this much before it is said: rounding and a price change explain less."""
 SHORT_SPAN_S = 86_400.0
 """A log of under a day shows neither the next morning's repeats nor a weekend."""
 
@@ -165,7 +168,7 @@ def _about_dollars(found: Rows, summary: dict[str, Any], models: list[dict[str, 
         Warn(
             "unknown_models",
             f"{rows:,} requests have no known price and so no dollars here; models: {names}",
-            "their tokens are listed by model",
+            "their tokens are listed by model; give a price with --price MODEL=IN,OUT or --prices FILE",
         )
         if unknown
         else None,
@@ -185,6 +188,56 @@ def _about_dollars(found: Rows, summary: dict[str, Any], models: list[dict[str, 
         else None,
         Warn("undated_prices", f"{found.undated:,} requests without a time are priced as of today")
         if found.undated
+        else None,
+    ]
+
+
+def money_warnings(prices: PriceBook, summary: dict[str, Any]) -> list[Warn]:
+    """Return what a reader must know of prices, estimates and the bill."""
+    found: list[Warn | None] = []
+    for tier, calls in prices.at_standard().items():
+        text = (
+            f"{calls:,} requests of the service tier {tier!r} are priced at the standard price: no list has that tier"
+        )
+        found.append(Warn("tier_at_standard", text, "give its prices with --prices FILE"))
+    if unused := prices.unused():
+        named = ", ".join(unused)
+        hint = "name the model as the log does; the table by model shows how"
+        found.append(Warn("price_unused", f"--price names {named}, which no request has", hint))
+    estimated = summary["estimated_usage"]
+    if estimated and estimated["requests"]:
+        spreads = [model["input_spread"] for model in estimated["models"] if model["input_spread"] is not None]
+        off = f", off by {percent(max(spreads), 0)} a request at the worst model" if spreads else ""
+        uncalibrated = sum(model["requests"] for model in estimated["models"] if model["input_ratio"] is None)
+        more = f"; {uncalibrated:,} of them with nothing to calibrate on" if uncalibrated else ""
+        text = (
+            f"{estimated['requests']:,} requests ({percent(estimated['share'])}) have token counts estimated from "
+            f"their texts by {estimated['counter']}{off}{more}"
+        )
+        found.append(Warn("estimated_usage", text, "log the response's usage to have it exactly"))
+    return [warn for warn in (*found, *_about_the_bill(summary["reconciliation"])) if warn is not None]
+
+
+def _about_the_bill(bill: dict[str, Any] | None) -> list[Warn | None]:
+    if bill is None:
+        return []
+    gap, ratio = bill["gap"], bill["invoice_over_priced"]
+    hint = "look at the tiers, the date and the discounts: --prices FILE or --price MODEL=IN,OUT take your own"
+    return [
+        Warn(
+            "prices_differ_from_log",
+            f"over {bill['rows']:,} requests our prices give {usd(float(bill['priced_usd']))} where the log says "
+            f"{usd(float(bill['logged_usd']))} ({100 * gap:+.1f} %)",
+            hint,
+        )
+        if gap is not None and abs(gap) > GAP
+        else None,
+        Warn(
+            "invoice_differs",
+            f"the invoice is {percent(float(ratio), 0)} of what the log's requests cost by our prices",
+            "the log may hold a part of the traffic, or another span than the bill; else " + hint,
+        )
+        if ratio is not None and abs(ratio - 1) > GAP
         else None,
     ]
 

@@ -111,3 +111,22 @@ def test_what_a_killed_run_left_goes_with_the_next(tmp_path: Path, monkeypatch: 
     with Workspace():
         assert not left.exists()
         assert other.is_dir(), "not ours"
+
+
+@given(st.lists(row, min_size=1, max_size=25), st.data())
+def test_amended_rows_read_anew_and_the_others_as_they_were(
+    rows: list[tuple[object, ...]], data: st.DataObject
+) -> None:
+    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), unique=True))
+    with pytest.MonkeyPatch.context() as patch, Workspace() as folder:
+        patch.setattr(columns, "BATCH_ROWS", 4)
+        held = Columns(SCHEMA, folder.path)
+        for one in rows:
+            held.append(one)
+        before = held.read("amount")
+        values = np.arange(len(chosen))
+        held.amend(np.array(chosen, dtype=np.int64), {"amount": values})
+        expected = before.copy()
+        expected[chosen] = values
+        assert held.read("amount").tolist() == expected.tolist()
+        assert held.read("kind").tolist() == [one[4] for one in rows]

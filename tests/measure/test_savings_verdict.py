@@ -87,13 +87,33 @@ ALLOWED = "repeating a sampled answer is acceptable to you: with --allow-sampled
                                                  "known price cost nothing, so there is nothing to save."),
         ({"spend": 0.0, "cacheable_spend": 0.0, "tokens": 0},
          "Not enough data: the 800 cacheable requests with a known price log 0 tokens."),
+        # What the cache costs, and what is estimated.
+        ({"costs": 2.5, "semantic_answers": Answers(0, 0)},
+         f"Worth it: {EXACT} for certain; the semantic tier at tau 0.8 adds up to $10.00 (10.0 %) if every one of its "
+         "answers holds; of what it adds the costs named take $2.50."),
+        ({"costs": 12.0, "semantic_answers": Answers(0, 0)},
+         f"Worth it: {EXACT} for certain; the semantic tier at tau 0.8 adds up to $10.00 (10.0 %) if every one of its "
+         "answers holds; but by the costs named it takes $12.00 to save $10.00, so exact matching alone pays."),
+        ({"costs": 8.0, "normalised_saved": 4.0, "semantic_answers": Answers(0, 0)},
+         f"Worth it: {EXACT} for certain; ignoring case, spaces and closing marks adds $4.00 (4.0 %); the semantic "
+         "tier at tau 0.8 adds up to $6.00 (6.0 %) if every one of its answers holds; but by the costs named it takes "
+         "$8.00 to save $6.00, so matching keys alone pays."),
+        ({"exact_saved": 0.0, "exact_interval": [0.0, 0.0], "costs": 19.5},
+         "Not worth it: even if every semantic answer held, a cache would save $20.00 of the $100.00 spent (20.0 %), "
+         "and running it takes $19.50 of that."),
+        ({"exact_saved": 0.0, "exact_interval": [0.0, 0.0], "costs": 15.0},
+         "Not worth it: even if every semantic answer held, a cache would save $20.00 of the $100.00 spent (20.0 %), "
+         "and running it takes $15.00 of that."),
+        ({"saved": 10.0, "estimated": 0.25},
+         f"Worth it: {EXACT} for certain. 25 % of the requests have estimated token counts."),
+        ({"saved": 10.0, "estimated": 0.09}, f"Worth it: {EXACT} for certain."),
         # Low agreement: the verdict rests on exact matching alone.
         (HEX, f"Worth it: {EXACT} for certain; {UNSURE}"),
         ({"exact_saved": 0.5, **HEX}, "Not worth it on this evidence: exact matching alone saves $0.500 of the $100.00 "
                                       "spent (0.50 %) for certain; the semantic tier at tau 0.8 would add up to "),
         ({"exact_saved": 0.0, **HEX}, "Not worth it on this evidence: exact matching alone saves nothing; the "),
         ({"exact_interval": [0.0, 15.0], **HEX},
-         f"Not worth it on this evidence: {EXACT} for certain, though its 95 % interval includes 0; {UNSURE}"),
+         f"Not worth it on this evidence: {EXACT} for certain, though its 90 % interval includes 0; {UNSURE}"),
         # Too few to call it low.
         ({"exact_saved": 0.0, "semantic_answers": Answers(29, 0)},
          "Worth it only if the semantic answers hold: exact matching alone saves nothing; the semantic tier at tau 0.8 "
@@ -102,7 +122,7 @@ ALLOWED = "repeating a sampled answer is acceptable to you: with --allow-sampled
         ({"exact_interval": [0.0, 15.0]}, "Worth it only if the semantic answers hold: "),
         ({"saved_interval": [0.0, 25.0], "exact_interval": [0.0, 9.0]},
          "Not worth it: even if every semantic answer held, a cache would save $20.00 of the $100.00 spent (20.0 %) "
-         "(its 95 % interval includes 0)."),
+         "(its 90 % interval includes 0)."),
         ({"saved": 0.99, "exact_saved": 0.99},
          "Not worth it: a cache would save $0.990 of the $100.00 spent (0.99 %)."),
         ({"hits": 0}, "Not worth it: none of 800 cacheable requests was close to one answered before it."),
@@ -200,10 +220,10 @@ def test_hits_in_one_burst_widen_the_interval() -> None:
     assert total_interval(burst, where, seed=0)[0] == 0.0
 
 
-def test_intervals_are_of_95_per_cent() -> None:
+def test_intervals_of_dollars_are_of_90_per_cent_and_those_of_rates_of_95() -> None:
     where = blocks([i * DAY_S for i in range(30)])
     values = [float(i % 7) for i in range(30)]
-    assert total_interval(values, where, seed=0) == list(block_bootstrap(values, seed=0, level=0.95))
+    assert total_interval(values, where, seed=0) == list(block_bootstrap(values, seed=0, level=0.90))
     hits = [float(i % 10 < 5) for i in range(30)]
     low, high = rate_interval(hits, [1.0] * 30, where, seed=0)
     few, many = (total / 30 for total in block_bootstrap(hits, seed=0, level=0.95))
