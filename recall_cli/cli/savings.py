@@ -13,13 +13,26 @@ from recall_cli.cli.blocks import Block, Line, count, table
 from recall_cli.cli.render import Output
 from recall_cli.cli.report import Page
 from recall_cli.cli.savings_charts import charts
-from recall_cli.cli.savings_options import Capacity, Confidence, PolicyName, Sample, Target, Tiers, Ttl, VerifySample
+from recall_cli.cli.savings_options import (
+    Capacity,
+    Confidence,
+    Fields,
+    LogFormat,
+    PolicyName,
+    Sample,
+    Target,
+    Tiers,
+    Ttl,
+    VerifySample,
+    named_columns,
+)
 from recall_cli.cli.savings_tables import column, duration, replay_tables, tier_tables
 from recall_cli.measure.savings_words import model_names, usd
 from recall_cli.types import Result
 
 REASONS = {
     "no_text": "no text in the log, nor a key of it",
+    "hidden_prompt": "the log does not show all that was asked",
     "sampled": "sampled: temperature unset or above 0",
     "tools": "tools offered in the request",
     "tool_calls": "answer calls tools",
@@ -41,13 +54,20 @@ REASONS = {
     "already_cached": "already served by a cache",
 }
 
-Log = Annotated[
-    str, typer.Argument(metavar="LOG", help="JSON Lines of request/response pairs; .gz and .zst too; - is stdin.")
+Logs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="LOG...",
+        help="Files, folders or patterns of any known log format; .gz and .zst too; - is stdin.",
+        show_default=False,
+    ),
 ]
 
 
 def savings(
-    log: Log,
+    logs: Logs,
+    log_format: LogFormat = "",
+    fields: Fields = None,
     tau: options.Tau = 0.8,
     embedder: options.Embedder = "static",
     allow_sampled: options.AllowSampled = False,
@@ -80,7 +100,8 @@ def savings(
 
     Example: recall savings requests.jsonl.gz --tau 0.9 --out savings.json
 
-    One line of a log, broken here to fit (a pair of Anthropic messages does as well):
+    The format is found out: --log-format names the known ones. One line of the
+    simplest, broken here to fit (a pair of Anthropic messages does as well):
 
     {"timestamp":"2026-01-05T09:00:00Z","request":{"model":"gpt-4o",
     "temperature":0,"messages":[{"role":"user","content":"Hi"}]},
@@ -91,10 +112,12 @@ def savings(
 
     costs = money.cost_plan(embed_price, cpu_price, verify_sample, verify_on_hit, false_hit_rate, false_hit_cost)
     # The file that standard input comes from is read too.
-    read = ["/dev/stdin" if log == "-" else log, *([prices] if prices else [])]
+    read = ["/dev/stdin" if log == "-" else log for log in logs] + ([prices] if prices else [])
     with Output(format, json, out, report=report, inputs=read) as output:
         plan = Plan(
-            log,
+            logs,
+            log_format=log_format,
+            fields=named_columns(fields or []),
             tau=tau,
             embedder=embedder,
             allow_sampled=allow_sampled,
@@ -158,6 +181,19 @@ def _opening(s: Mapping[str, Any]) -> str:
     return f"{count(s['requests'])} requests{span}, replayed {order}; {count(s['cacheable'])} can be cached.{spent}"
 
 
+def _formats(s: Mapping[str, Any]) -> str:
+    """Return which formats the records came in, and what came second where that was close."""
+    found = ", ".join(f"{name} ({count(rows)} requests)" for name, rows in s["formats"].items())
+    merged = sum(s["merged"].values())
+    parts = f" {count(merged)} lines were parts of other lines' calls." if merged else ""
+    close = sorted({
+        f"{entry['runner_up']} in {entry['file']}"
+        for entry in s["sniffed"] if 2 * entry["runner_up_score"] > entry["score"]
+    })  # fmt: skip
+    doubt = f" Next likely: {', '.join(close[:3])}; --log-format NAME decides." if close else ""
+    return f"Read as: {found}.{parts}{doubt}"
+
+
 def _displaced(s: Mapping[str, Any]) -> str:
     return (
         "Matching more than equal requests has a cost too: "
@@ -205,7 +241,8 @@ def _tokens(result: Result) -> Block:
 
 
 def _basis(s: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the dollars rest on: prices, how input tokens were read, what cached input does to them."""
+    """Yield what the dollars rest on: formats, prices, how input tokens were read, what cached input does to them."""
+    yield _formats(s)
     if s["priced_requests"]:
         yield from money.price_lines(s["price_source"])
     read = "; ".join(

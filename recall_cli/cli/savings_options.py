@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Annotated
 
 import typer
 
+from recall_cli.errors import UsageError
+
+READING = "Reading the log"
 REPLAY = "Replay"
 
 
@@ -21,6 +25,36 @@ def amount(text: str) -> Decimal:
     return value
 
 
+def named_columns(fields: Sequence[str]) -> dict[str, str]:
+    """Return {meaning: column} of `MEANING=COLUMN` options."""
+    found: dict[str, str] = {}
+    for text in fields:
+        meaning, equals, column = text.partition("=")
+        if not equals or not meaning.strip() or not column.strip():
+            raise UsageError(f"--field {text!r} names no column", hint="write it as in --field prompt=question")
+        found[meaning.strip()] = column.strip()
+    return found
+
+
+LogFormat = Annotated[
+    str,
+    typer.Option(
+        "--log-format",
+        envvar="RECALL_LOG_FORMAT",
+        metavar="NAME",
+        help="Read the log as this format only; an unknown name lists them. Without it each file is looked at.",
+        rich_help_panel=READING,
+    ),
+]
+Fields = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--field",
+        metavar="MEANING=COLUMN",
+        help="Column of a plain table, as in prompt=question. Repeatable.",
+        rich_help_panel=READING,
+    ),
+]
 Tiers = Annotated[
     str,
     typer.Option(

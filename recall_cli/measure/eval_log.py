@@ -21,7 +21,8 @@ from recall_cli.core.judge import Judge
 from recall_cli.core.request import parse_body
 from recall_cli.errors import InputError
 from recall_cli.logs.clean import clean
-from recall_cli.logs.pairs import Tally, read_log
+from recall_cli.logs.read import read_log
+from recall_cli.logs.tally import Tally
 from recall_cli.measure import eval_static
 from recall_cli.measure.eval_texts import TextEvidence, numbers
 from recall_cli.measure.replay import time_order
@@ -88,7 +89,7 @@ def load(
 ) -> LoggedStream:
     """Return a log as a stream. Raises InputError when it cannot be read or holds nothing a cache could answer."""
     tally = Tally()
-    asked = _collect(read_log(log, tally, on_bytes=reading(log, progress)), tally, allow_sampled=allow_sampled)
+    asked = _collect(read_log(log, tally, on_bytes=reading([log], progress)), tally, allow_sampled=allow_sampled)
     name = "stdin" if log == "-" else clean(log)
     if not asked.requests:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in asked.excluded.most_common())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -16,7 +16,8 @@ from recall_cli.core.embed import DEFAULT_EMBEDDER, make_embedder
 from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
 from recall_cli.core.prior import shipped
 from recall_cli.errors import UsageError
-from recall_cli.logs.pairs import Tally, read_log
+from recall_cli.logs.read import read_logs
+from recall_cli.logs.tally import Tally
 from recall_cli.measure import savings_verdict as judge
 from recall_cli.measure.cache_costs import Metered, Reconciliation
 from recall_cli.measure.columns import Workspace
@@ -68,8 +69,12 @@ from recall_cli.types import Policy, Progress, Result
 class Plan:
     """What to measure."""
 
-    log: str
-    """A path, or "-" for standard input."""
+    logs: Sequence[str]
+    """Files, folders, patterns; "-" is standard input."""
+    log_format: str = ""
+    """Name of the only log format to read; "" finds out by itself."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Columns of plain tables by what they mean, as in {"prompt": "question"}."""
     tau: float = DEFAULT_TAU
     embedder: str = DEFAULT_EMBEDDER
     allow_sampled: bool = False
@@ -101,7 +106,9 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     uncounted = Uncounted(Estimator(exact=plan.money.count_tokens), Reconciliation())
     tally = Tally()
     with Workspace() as folder:
-        records = read_log(plan.log, tally, on_bytes=reading(plan.log, progress))
+        records = read_logs(
+            plan.logs, tally, format=plan.log_format, fields=plan.fields, on_bytes=reading(plan.logs, progress)
+        )
         rows = collect(
             records,
             tally,
@@ -159,11 +166,12 @@ def _policy(plan: Plan) -> Policy:
     )
 
 
-def reading(log: str, progress: Progress | None) -> Callable[[int], None] | None:
-    """Return what `read_log` tells how far it is; None where nobody wants to know."""
+def reading(logs: Sequence[str], progress: Progress | None) -> Callable[[int], None] | None:
+    """Return what a reader of logs tells how far it is; None where nobody wants to know."""
     if progress is None:
         return None
-    total = os.path.getsize(log) if log != "-" and os.path.isfile(log) else 0
+    # A pipe, a folder or a pattern: how much there is to read, nobody knows yet.
+    total = sum(map(os.path.getsize, logs)) if all(map(os.path.isfile, logs)) else 0
     return lambda done: progress(done, total, "reading")
 
 
@@ -255,6 +263,9 @@ def _summary(plan: Plan, rows: Rows, found: Replayed, told: dict[str, Any]) -> d
         "requests_without_usage": len(rows) - sums.of("counted"),
         "tenants": {"n": len(rows.tenants) - 1, "fields": dict(rows.tally.tenant_fields)},
         "lines": rows.tally.lines,
+        "formats": dict(rows.tally.formats),
+        "sniffed": [asdict(sniffed) for sniffed in rows.tally.sniffed],
+        "merged": dict(rows.tally.merged),
         "skipped": dict(rows.tally.skipped),
         "usage_read": _usage_read(rows.tally),
     }

@@ -22,7 +22,7 @@ from recall_cli.measure.savings_uncounted import Uncounted
 from recall_cli.types import Bypass, LogRecord, Request
 
 if TYPE_CHECKING:
-    from recall_cli.logs.pairs import Tally
+    from recall_cli.logs.tally import Tally
 
 SAMPLED = "sampled"
 """Why a call is left out whose temperature is unset or above 0."""

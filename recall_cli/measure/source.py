@@ -21,8 +21,10 @@ import orjson
 from recall_cli.core.request import parse_body, text_request
 from recall_cli.errors import InputError
 from recall_cli.logs.clean import clean
-from recall_cli.logs.pairs import REQUEST, Tally, read_log
+from recall_cli.logs.from_pairs import REQUEST
+from recall_cli.logs.read import read_log
 from recall_cli.logs.reader import read_lines
+from recall_cli.logs.tally import Tally
 from recall_cli.logs.unpack import GZIP_MAGIC, ZSTD_MAGIC
 from recall_cli.measure.prompts import from_prompts
 from recall_cli.types import Bypass, Json, Request, Warn

@@ -109,7 +109,7 @@ def test_rows_say_of_what_and_how_sure(tmp_path: Path, capsys: pytest.CaptureFix
     assert sum(hits[:3]) == hits[3]
     assert min(hits) > 0
     assert "at tau 0.8, of 40 cacheable; low, high: 95 % interval" in out
-    summary = run(Plan(str(tmp_path / "log"))).summary
+    summary = run(Plan([str(tmp_path / "log")])).summary
     for name, tier, n in zip(ROWS, ("exact", "normalised", "semantic"), hits, strict=False):
         equal = summary["tiers"][tier]["answers_equal"]
         assert equal["n"] == n
@@ -179,7 +179,7 @@ def test_the_tables_fit_80_columns(
     pairs = [one for model in models for one in semantic_pairs(400, model=model)]
     path = tmp_path / "log"
     path.write_text("\n".join(map(json.dumps, pairs)))
-    result = run(Plan(str(path)))
+    result = run(Plan([str(path)]))
     # Figures of a larger log than a test should replay.
     result.summary["cacheable"] = 456_789
     for tier in result.summary["tiers"].values():
@@ -234,12 +234,12 @@ def test_json_is_the_whole_document(log: Path, tmp_path: Path, capsys: pytest.Ca
     assert document == json.loads(out.read_bytes())
     assert document["command"] == "savings"
     params = {
-        "log": str(log), "tau": 0.8, "embedder": "hash-v1", "allow_sampled": True,
+        "tau": 0.8, "embedder": "hash-v1", "allow_sampled": True,
         "tiers": "exact,normalised,semantic", "policy": "static", "target": 0.01, "confidence": 0.9,
         "verify_sample": 0.05, "ttl": "5m,1h,1d,7d,inf", "capacity": "100,1000,10000,100000,1000000,inf",
         "sample": 1.0, "seed": 0,
     }  # fmt: skip
-    assert params.items() <= document["params"].items()
+    assert document["params"] == document["params"] | params | {"logs": [str(log)]}
     exact = document["summary"]["tiers"]["exact"]
     assert (exact["hits"], exact["n"], exact["usd"]) == (1, 4, 3.0874175)
     assert [w["code"] for w in document["warnings"]] == ["sampled_included", "short_span", "unknown_models"]
@@ -255,11 +255,11 @@ def test_csv_has_a_row_a_model(log: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_view_ends_in_the_verdict(log: Path) -> None:
-    blocks = view(run(Plan(str(log), embedder="hash-v1")))
+    blocks = view(run(Plan([str(log)], embedder="hash-v1")))
     assert [type(block) for block in blocks[:11]] == [Line, *[Table] * 10]
     assert isinstance(blocks[-1], Line)
     assert blocks[-1].text.startswith("Not enough data")
-    everything = view(run(Plan(str(log), embedder="hash-v1", allow_sampled=True)))
+    everything = view(run(Plan([str(log)], embedder="hash-v1", allow_sampled=True)))
     assert "What no cache may answer, and why" not in [b.title for b in everything if isinstance(b, Table)]
 
 
@@ -305,7 +305,7 @@ def test_a_log_whose_name_is_no_utf8(log: Path, capsys: pytest.CaptureFixture[st
     odd = os.fsdecode(os.fsencode(log.parent) + b"/b\xff.jsonl")
     os.rename(log, odd)
     assert main(["savings", odd, "--embedder", "hash-v1", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["params"]["log"].endswith("/b?.jsonl")
+    assert json.loads(capsys.readouterr().out)["params"]["logs"][0].endswith("/b?.jsonl")
     assert main(["savings", odd + "\udcff"]) == 4
     assert "b\\udcff.jsonl" in capsys.readouterr().err
 
@@ -343,3 +343,21 @@ def test_pairs_to_check_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_a_distance_for_a_similarity(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["savings", str(log), "--tau", "1.2"]) == 2
     assert "distance" in capsys.readouterr().err
+
+
+def test_logs_of_several_formats_and_named_columns(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "when,ask,reply,model,temperature\n"
+        "2026-03-01T10:00:00Z,how do I mend a chair,with glue,gpt-4o,0\n"
+        "2026-03-01T11:00:00Z,how do I mend a chair,with glue,gpt-4o,0\n"
+    )
+    columns = [f"--field={name}" for name in ("ts=when", "prompt=ask", "answer=reply")]
+    run_quick = ["savings", str(tmp_path), "--tiers", "exact", "--json"]
+    assert main([*run_quick, *columns]) == 0
+    summary = json.loads(capsys.readouterr().out)["summary"]
+    assert (summary["formats"], summary["tiers"]["exact"]["hits"]) == ({"plain": 2}, 1)
+    assert main(["savings", str(tmp_path / "a.csv"), "--tiers", "exact", *columns]) == 0
+    assert "Read as: plain (2 requests)" in capsys.readouterr().out
+    for wrong in (["--field", "prompt"], ["--field", "colour=ask"], ["--log-format", "harr"]):
+        assert main([*run_quick, *wrong]) == 2
+        assert len(capsys.readouterr().err.splitlines()) >= 2

@@ -145,7 +145,7 @@ def test_logged_costs_beside_our_prices(tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, paraphrases(4))))
     money = measured.MoneyPlan(price=("ours=2,10",))
-    result = measured.run(Plan(str(path), embedder="hash-v1", money=money))
+    result = measured.run(Plan([str(path)], embedder="hash-v1", money=money))
     bill = result.summary["reconciliation"]
     assert (bill["rows"], bill["rows_differing"]) == (3, 1)
     assert bill["gap"] == pytest.approx(0.009 / 0.012 - 1)

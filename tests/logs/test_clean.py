@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from recall_cli.errors import InputError
 from recall_cli.logs.clean import clean
-from recall_cli.logs.pairs import Tally, read_log
+from recall_cli.logs.read import read_log
+from recall_cli.logs.tally import Tally
 
 
 @pytest.mark.parametrize(

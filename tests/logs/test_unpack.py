@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_cli.errors import InputError
-from recall_cli.logs.pairs import Tally, read_log
+from recall_cli.logs.read import read_log
 from recall_cli.logs.reader import read_lines
+from recall_cli.logs.tally import Tally
 from recall_cli.logs.unpack import CUT, FOREIGN, gunzip, unpacker, unzstd
 
 TEXT = b"".join(b"%x\n" % random.Random(i).getrandbits(400) for i in range(4000))

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_cli.logs.pairs import Tally, read_log
+from recall_cli.logs.read import read_log
+from recall_cli.logs.tally import Tally
 from recall_cli.logs.walls import TENANT, wall
 
 

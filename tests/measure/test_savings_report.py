@@ -39,7 +39,7 @@ def line(
 
 def measure(path: Path, lines: list[Any], **plan: Any) -> Result:
     path.write_bytes(b"\n".join(x if isinstance(x, bytes) else json.dumps(x).encode() for x in lines))
-    return run(Plan(str(path), **{"embedder": "hash-v1", **plan}))
+    return run(Plan([str(path)], **{"embedder": "hash-v1", **plan}))
 
 
 def codes(result: Result) -> list[str]:
@@ -59,7 +59,7 @@ def test_the_sample_log(shared_data: Path) -> None:
     (4 x 3 + 1,165 x 0.3 = $0.0003615 in, 224 x 15 = $0.00336 out; naively 1,169 x 3 = $0.003507 in).
     """
     path = str(shared_data / "logs/openai-raw/request_response_pairs.jsonl")
-    result = run(Plan(path, allow_sampled=True))
+    result = run(Plan([path], allow_sampled=True))
     summary = result.summary
     exact = summary["tiers"]["exact"]
     assert (exact["hits"], exact["n"], exact["hit_rate"]) == (4, 7, 4 / 7)
@@ -74,7 +74,7 @@ def test_the_sample_log(shared_data: Path) -> None:
     assert summary["verdict"].startswith("Not enough data: 7 of 7 requests")
     assert [row["saved_usd"] for row in result.rows] == [0.0037215, 0.0, 0.000123]
 
-    plain = run(Plan(path)).summary
+    plain = run(Plan([path])).summary
     assert plain["excluded"] == {"sampled": {"requests": 7, "usd": 0.01158425}}
     assert (plain["cacheable"], plain["tiers"]["combined"]["hit_rate"]) == (0, None)
 
@@ -334,7 +334,7 @@ def test_a_truncated_archive_still_reports(log: Path) -> None:
     lines = [line(noise.randbytes(200).hex(), NEW_YEAR + i) for i in range(300)]
     packed = gzip.compress("\n".join(map(json.dumps, lines)).encode())
     log.write_bytes(packed[: len(packed) // 2])
-    result = run(Plan(str(log), embedder="hash-v1"))
+    result = run(Plan([str(log)], embedder="hash-v1"))
     assert 50 < result.summary["requests"] < 299
     assert "damaged_log" in codes(result)
 
@@ -354,7 +354,7 @@ def test_the_order_of_lines_changes_nothing(log: Path) -> None:
 def test_progress_is_told(log: Path) -> None:
     log.write_text(json.dumps(line("a")))
     seen: list[tuple[int, int, str]] = []
-    run(Plan(str(log), embedder="hash-v1"), progress=lambda done, total, what: seen.append((done, total, what)))
+    run(Plan([str(log)], embedder="hash-v1"), progress=lambda done, total, what: seen.append((done, total, what)))
     assert seen[0] == (log.stat().st_size, log.stat().st_size, "reading")
     assert seen[-1][1:] == (1, "replaying")
 
@@ -362,11 +362,11 @@ def test_progress_is_told(log: Path) -> None:
 def test_bad_plans(tmp_path: Path, log: Path) -> None:
     log.write_text(json.dumps(line("a")))
     with pytest.raises(UsageError, match="tau"):
-        run(Plan(str(log), tau=1.5))
+        run(Plan([str(log)], tau=1.5))
     with pytest.raises(EmbedderError):
-        run(Plan(str(log), embedder="none"))
+        run(Plan([str(log)], embedder="none"))
     with pytest.raises(InputError, match="there is no file"):
-        run(Plan(str(tmp_path / "none")))
+        run(Plan([str(tmp_path / "none")]))
 
 
 def test_verdicts_of_whole_logs(log: Path) -> None:

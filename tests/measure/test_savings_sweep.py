@@ -104,7 +104,7 @@ def call(text: str, at: float | None, answer: str = "Yes.") -> dict[str, Any]:
 
 def measure(path: Path, lines: list[dict[str, Any]], **plan: Any) -> dict[str, Any]:
     path.write_text("\n".join(map(json.dumps, lines)))
-    return run(Plan(str(path), **{"tiers": "exact,normalised", **plan})).summary
+    return run(Plan([str(path)], **{"tiers": "exact,normalised", **plan})).summary
 
 
 def test_the_tables_of_a_log(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from recall_cli.errors import UsageError
-from recall_cli.logs.pairs import Tally
+from recall_cli.logs.tally import Tally
 from recall_cli.measure import columns, savings_tiers, textworld
 from recall_cli.measure.columns import Workspace
 from recall_cli.measure.prices import PriceBook
@@ -41,7 +41,7 @@ def call(text: str, at: float, answer: str = "Yes.", system: str = "", **more: A
 
 def measure(path: Path, lines: list[dict[str, Any]], **plan: Any) -> Result:
     path.write_text("\n".join(map(json.dumps, lines)))
-    return run(Plan(str(path), **plan))
+    return run(Plan([str(path)], **plan))
 
 
 def codes(result: Result) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_cli.logs.pairs import Tally
+from recall_cli.logs.tally import Tally
 from recall_cli.measure import columns
 from recall_cli.measure.cache_costs import Reconciliation
 from recall_cli.measure.columns import Workspace
