@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
+from threading import Thread
 from typing import Any
 
 from recall_cli.core.policy import StaticPolicy
@@ -204,9 +205,18 @@ _job: tuple[Source, Settings] | None = None
 
 def _start_worker(source: Source, settings: Settings) -> None:
     global _job
+    # A parent that is killed shuts no pool down: without this its workers would wait for it for ever.
+    Thread(target=_end_with_parent, daemon=True).start()
     # Ctrl-C reaches the whole process group; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _job = source, settings
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _work(seed: int) -> Outcome:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -328,3 +332,23 @@ def test_as_many_runs_as_allowed_may_be_over() -> None:
     for allowed, holds in ((29, True), (30, False)):
         outcomes = [outcome] * allowed + [kept] * (100 - allowed)
         assert eval_rows.row("sparse", STATIC, 0.01, outcomes, 0.71)["holds"] is holds
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux which children a process has")
+def test_workers_end_with_a_parent_that_is_killed() -> None:
+    program = (
+        "from recall_cli.measure.evaluate import Plan, run; from recall_cli.measure.worlds import preset\n"
+        "run(Plan(preset('mixed'), runs=400, processes=2), progress=lambda *_: print('run', flush=True))"
+    )
+    guard = f"if __name__ == '__main__':\n exec({program!r})"
+    with subprocess.Popen([sys.executable, "-c", guard], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        workers = [os.pidfd_open(int(child)) for child in children]
+        assert len(workers) >= 2
+        parent.kill()
+        for worker in workers:
+            # Readable once the process has ended.
+            assert select.select([worker], [], [], 60)[0]
+            os.close(worker)
