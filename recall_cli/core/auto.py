@@ -69,8 +69,8 @@ class AutoIndex(Relay):
             if self.kind != "hnsw":
                 self._hand_over(self._hnsw, background=self._background)
         elif self._scan_at is not None and size >= self._scan_at and self.kind == "exact":
-            # At once: a few microseconds a row.
-            self._hand_over(self._scan, background=False)
+            # A few microseconds a row, which searches in service need not wait for.
+            self._hand_over(self._scan, background=self._background)
         elif (
             self._background
             and not self._prepared

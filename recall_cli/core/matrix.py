@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from mmap import mmap
 from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from recall_cli.core.ledger import Ledger
-from recall_cli.core.rows import FIRST_ROWS, best_rows, grown
+from recall_cli.core.rows import FIRST_ROWS, best_rows, moved, paged, rows_of
 
 if TYPE_CHECKING:
     from recall_cli.types import Ids, Vector
@@ -25,6 +26,7 @@ class MatrixIndex:
         self._lock = Lock()
         self._book = Ledger()
         self._matrix = np.empty((FIRST_ROWS, dim), np.float32)
+        self._pages: mmap | None = None
 
     def __len__(self) -> int:
         """Return the number of ids."""
@@ -45,10 +47,25 @@ class MatrixIndex:
         """Register checked ids and keep their vectors; return those that opened a row, in row order."""
         start = self._book.rows
         fresh = self._book.admit(ids, vectors)
-        self._matrix = grown(self._matrix, start, len(fresh))
+        self._grow(start, start + len(fresh))
         opened = vectors if len(fresh) == len(ids) else vectors[fresh]
         self._matrix[start : start + len(fresh)] = opened
         return opened
+
+    def _grow(self, used: int, rows: int) -> None:
+        """Make room for so many rows; `used` of them are there. No view of the matrix may be alive."""
+        if rows > len(self._matrix):
+            matrix = self._matrix
+            # Without a view left, the pages can be moved; copying 100 MB would hold up every search for 0.1 s.
+            self._matrix = np.empty((0, self._dim), np.float32)
+            if self._pages is None:
+                self._pages = paged(matrix, used, rows)
+                self._matrix = rows_of(self._pages, self._dim)
+            else:
+                size = max(2 * len(matrix), rows)
+                del matrix
+                self._pages = moved(self._pages, used, size, self._dim)
+                self._matrix = rows_of(self._pages, self._dim)
 
     def _compare_all(self, query: Vector, k: int, products: Vector | None = None) -> tuple[Ids, Vector]:
         """Return up to k (ids, cosines), best first, of all rows; there must be one.

@@ -98,17 +98,42 @@ def matrix_bytes(matrix: Vector, used: int) -> int:
     return min(matrix.nbytes, -(-written // mmap.PAGESIZE) * mmap.PAGESIZE)
 
 
-def grown(matrix: Vector, used: int, extra: int) -> Vector:
-    """Return a matrix with room for `extra` more rows, doubling so that single adds cost O(1) on average."""
-    if used + extra <= len(matrix):
-        return matrix
-    rows, dim = max(2 * len(matrix), used + extra), matrix.shape[1]
+HUGE_FROM = 32 << 20
+"""Bytes from which a matrix asks for huge pages: smaller ones would take more memory than they use."""
+
+
+def paged(matrix: Vector, used: int, rows: int) -> mmap.mmap:
+    """Return pages of their own that hold the used rows, with room for twice as many as now, `rows` at least."""
+    dim = matrix.shape[1]
+    pages = _pages(max(2 * len(matrix), rows) * dim * 4)
+    rows_of(pages, dim)[:used] = matrix[:used]
+    return pages
+
+
+def moved(pages: mmap.mmap, used: int, rows: int, dim: int) -> mmap.mmap:
+    """Return pages with room for `rows` rows: the same ones where the system can move them, else copies."""
+    try:
+        pages.resize(rows * dim * 4)
+    except (SystemError, BufferError, OSError):  # no mremap, or somebody still looks at them
+        larger = _pages(rows * dim * 4)
+        rows_of(larger, dim)[:used] = rows_of(pages, dim)[:used]
+        return larger
+    return pages
+
+
+def rows_of(pages: mmap.mmap, dim: int) -> Vector:
+    """Return a matrix that lies in the pages."""
+    whole = len(pages) // (4 * dim)
+    return np.frombuffer(pages, np.float32, whole * dim).reshape(whole, dim)
+
+
+def _pages(size: int) -> mmap.mmap:
     # Straight from the system: memory is taken only where rows are written, and goes back when the matrix is
-    # replaced. The C library would keep the blocks of past sizes, half as much again.
-    pages = mmap.mmap(-1, rows * dim * 4)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+    # replaced. The C library would keep the blocks of past sizes, half as much again. Private, as pages shared
+    # between processes can be moved but do not grow.
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
+    pages = mmap.mmap(-1, size, **private)
+    if size >= HUGE_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel without huge pages
             pages.madvise(mmap.MADV_HUGEPAGE)
-    larger = np.frombuffer(pages, np.float32).reshape(rows, dim)
-    larger[:used] = matrix[:used]
-    return larger
+    return pages

@@ -28,6 +28,8 @@ index = make_index(kind, 256, **options)
 before = resident()
 for at in range(0, n, step):
     index.add(np.arange(at, at + step) + 10**6, rows[at : at + step])
+    if hasattr(index, "wait"):
+        index.wait()  # what is written during a move is logged, and the C library keeps those blocks
 print(index.memory_bytes() / (resident() - before))
 """
 

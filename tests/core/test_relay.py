@@ -138,6 +138,7 @@ def test_a_move_that_fails_at_once_leaves_the_write_done_and_is_not_tried_again(
     with caplog.at_level(logging.ERROR):
         for at in range(0, 60, 10):
             index.add(np.arange(at, at + 10), rows[at : at + 10])
+            index.wait()
     assert (tried, index.kind, len(index)) == ([1], "exact", 60)
     assert "stays in service" in caplog.text
     opened = AutoIndex(DIM, scan_at=20)
