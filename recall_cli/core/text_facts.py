@@ -199,15 +199,21 @@ def is_anaphoric(text: str) -> bool:
     # Scripts without spaces say a sentence in one piece.
     if len(pieces) < 2 and (text.isascii() or len(text.strip()) < 4):
         return True
-    tokens = [token for piece in pieces for token in read(piece).tokens]
+    tokens: list[str] = []
+    content: list[str] = []
+    for piece in pieces:
+        for token in read(piece).tokens:
+            tokens.append(token)
+            if token not in _GENERIC and (len(token) > 1 or not token.isascii()):
+                content.append(token)
+        # Most texts are told apart by their first few words; reading on would cost more than looking up.
+        if len(content) > 2 or (content and len(pieces) > 8):
+            return False
     odd = [piece for piece in pieces if read(piece).kinds & NUMBER and any(c.isdigit() for c in piece)]
     if len(odd) > 1 or any(piece[0].isalpha() for piece in odd):
         return False  # an exercise or a code: it says what it is about
-    content = [token for token in tokens if token not in _GENERIC and (len(token) > 1 or not token.isascii())]
     if not content:
         return True
-    if len(content) > 2 or len(pieces) > 8:
-        return False
     if len(pieces) <= 6 and text.lstrip().lower().startswith(_ELLIPTIC):
         return True
     # "translate that to French" says two things, and still hangs on what "that" is.
