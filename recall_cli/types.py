@@ -10,6 +10,7 @@ frozen: freezing costs 2-4x to build, about a microsecond each. Everything else 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -156,6 +157,17 @@ class Lookup:
     """A semantic hit whose answer should be checked against a fresh one."""
 
 
+@dataclass(slots=True)
+class Put:
+    """An answer to be stored, with what `Cache.put` takes."""
+
+    request: Request
+    completion: Completion
+    vector: Vector | None = None
+    ttl: float | None = None
+    like: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """What a store keeps of one cached answer, without its body and its vector."""
@@ -300,6 +312,9 @@ class Store(Protocol):
         self, request: Request, completion: Completion, vector: Vector | None, *, created: float, expires: float | None
     ) -> Entry:
         """Keep one entry, replacing the one of the same identity; return it with its new id (ids only grow)."""
+
+    def batch(self) -> AbstractContextManager[None]:
+        """Return what makes the writes inside it one: all of them are acknowledged at its end, or none is."""
 
     def get(self, id: int, identity: bytes | None = None) -> Completion | None:
         """Return the completion of an entry, or None when it is gone, unreadable, or of another identity."""

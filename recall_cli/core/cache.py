@@ -7,15 +7,15 @@ embedded once.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from recall_cli.core.auto import AutoIndex
 from recall_cli.core.evidence import vetoes
+from recall_cli.core.owed import Owed
 from recall_cli.core.policy import cosine
 from recall_cli.core.rows import checked_query
 from recall_cli.core.shelf import Shelf
@@ -26,12 +26,14 @@ from recall_cli.types import (
     Completion,
     Decision,
     Embedder,
+    Entry,
     Evidence,
     Ids,
     Index,
     Lookup,
     Outcome,
     Policy,
+    Put,
     Request,
     Store,
     Vector,
@@ -46,8 +48,6 @@ SURELY_BELOW_ONE = 0.99
 NO_IDS, NONE_NEAR = np.empty(0, np.int64), np.empty(0, np.float32)
 """What a search finds where there is nothing."""
 
-_log = logging.getLogger(__name__)
-
 
 class Cache:
     """Answers prompts from stored completions. Safe to call from several threads.
@@ -58,6 +58,8 @@ class Cache:
     :param max_entries: evict the least recently used entry beyond this many.
     :param max_bytes: the same by bytes of bodies, prompts and vectors.
     :param vetoes: checks of the evidence that forbid a semantic hit by themselves, see `core.evidence`.
+    :param later: called with each write to the store that a lookup leads to (what expired, times of use); at
+        once by default, a server hands them to a thread, so that no lookup waits for the disk.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Cache:
         max_entries: int | None = None,
         max_bytes: int | None = None,
         vetoes: frozenset[str] = frozenset(),
+        later: Callable[[Callable[[], None]], object] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if ttl is not None and not ttl > 0:
@@ -85,9 +88,12 @@ class Cache:
         self._make_index = make_index
         self._clock = clock
         self._lock = threading.RLock()
+        # Held by whoever changes the store, so that the disk is waited for outside the lock that lookups take.
+        self._writing = threading.RLock()
         self._shelf = Shelf(max_entries, max_bytes)
         self._indexes: dict[bytes, Index] = {}
         self._used: dict[int, float] = {}
+        self._owed = Owed(later)
         self._witness = Witness(self.store.text)
         self._learned: set[int] = set()
         self._rehydrate()
@@ -116,6 +122,8 @@ class Cache:
             return None
         with self._lock:
             completion = self._use(id)
+        if self._owed:
+            self._owed.settle()
         if completion is None:
             return None
         return Lookup(Decision(Outcome.EXACT, 1.0, None, id), completion)
@@ -125,6 +133,12 @@ class Cache:
         # The first element is almost never 0, and testing it costs a twentieth of any().
         if not vector[0] and not vector.any():
             return Lookup(Decision(Outcome.MISS, reason="no_known_token"), vector=vector)
+        found = self._match(request, vector)
+        if self._owed:
+            self._owed.settle()
+        return found
+
+    def _match(self, request: Request, vector: Vector) -> Lookup:
         with self._lock:
             while True:
                 index = self._indexes.get(request.partition)
@@ -176,38 +190,72 @@ class Cache:
         :param ttl: seconds this entry lives, instead of the cache's.
         :param like: an entry whose answer was found to say the same: both are of one group.
         """
-        lifetime = self.ttl if ttl is None else ttl
+        return self.put_many([Put(request, completion, vector, ttl, like)])[0]
+
+    def put_many(self, puts: Sequence[Put]) -> list[int | None]:
+        """Store several answers in one write of the store; return their entry ids as `put` does.
+
+        Of two with the same identity the later one stays. A store that fails has kept none.
+        """
+        ready = [self._prepared(put) for put in puts]
+        latest = {put.request.identity: at for at, put in enumerate(ready)}
+        now = self._clock()
+        made: list[tuple[int, Put, Entry]] = []
+        with self._writing:
+            largest = self._shelf.max_bytes
+            gone = []
+            # The store first: it replaces the old row in the same transaction, or fails and nothing has changed.
+            with self.store.batch():
+                for at, put in enumerate(ready):
+                    if latest[put.request.identity] != at:
+                        continue
+                    if largest is not None and entry_size(put.request, put.completion, put.vector) > largest:
+                        old = self._shelf.by_identity.get(put.request.identity)
+                        gone += [] if old is None else [old]
+                        continue
+                    expires = None if put.ttl is None else now + put.ttl
+                    entry = self.store.append(put.request, put.completion, put.vector, created=now, expires=expires)
+                    made.append((at, put, entry))
+            self._drop(gone)
+            with self._lock:
+                self._publish(made)
+            self._shrink(now)
+        ids: list[int | None] = [None] * len(ready)
+        for at, _, entry in made:
+            ids[at] = entry.id
+        return ids
+
+    def _prepared(self, put: Put) -> Put:
+        """Return a put with its lifetime, and a vector that can be indexed: the store must not keep another."""
+        lifetime = self.ttl if put.ttl is None else put.ttl
         if lifetime is not None and not lifetime > 0:
-            raise UsageError(f"ttl must be above 0, not {ttl}", hint="leave ttl out for no limit")
-        if request.exact_only:
+            raise UsageError(f"ttl must be above 0, not {lifetime}", hint="leave ttl out for no limit")
+        vector = put.vector
+        if put.request.exact_only:
             vector = None
         elif vector is None:
-            vector = self.embedder.embed(request.text)
+            vector = self.embedder.embed(put.request.text)
         if vector is not None:
-            # Before the store sees it: a vector that cannot be indexed must not be kept either.
             vector = checked_query(vector, self.embedder.dim, 1)
-        now = self._clock()
-        with self._lock:
-            old = self._shelf.by_identity.get(request.identity)
-            largest = self._shelf.max_bytes
-            if largest is not None and entry_size(request, completion, vector) > largest:
-                if old is not None:
-                    self._drop([old])
-                return None
-            expires = None if lifetime is None else now + lifetime
-            # The store first: it replaces the old row in the same transaction, or fails and nothing has changed.
-            entry = self.store.append(request, completion, vector, created=now, expires=expires)
+        return Put(put.request, put.completion, vector, lifetime, put.like)
+
+    def _publish(self, made: Sequence[tuple[int, Put, Entry]]) -> None:
+        """Let lookups find what the store has acknowledged."""
+        rows: dict[bytes, tuple[list[int], list[Vector]]] = {}
+        for _, put, entry in made:
+            old = self._shelf.by_identity.get(entry.identity)
             if old is not None:
                 self._forget(old)
             self._shelf.keep(entry)
-            if like is not None and like in self._shelf:
-                self._witness.join(entry.id, self._witness.group(like))
+            if put.like is not None and put.like in self._shelf:
+                self._witness.join(entry.id, self._witness.group(put.like))
                 self._learned.add(entry.id)
-            if vector is not None:
-                ids = np.array([entry.id], dtype=np.int64)
-                self._open_index(entry.partition).add(ids, vector[np.newaxis, :])
-            self._shrink(now)
-        return entry.id
+            if put.vector is not None:
+                ids, vectors = rows.setdefault(entry.partition, ([], []))
+                ids.append(entry.id)
+                vectors.append(put.vector)
+        for partition, (ids, vectors) in rows.items():
+            self._open_index(partition).add(np.array(ids, dtype=np.int64), np.stack(vectors))
 
     def learn(self, request: Request, found: Lookup, fresh: Completion, *, same: bool | None) -> int | None:
         """Take in a fresh answer to a miss, or to a hit that was checked; return the id of the entry that has it.
@@ -215,6 +263,12 @@ class Cache:
         :param same: whether the fresh answer says what the nearest candidate's does; None: nobody could
             tell, which teaches nothing.
         """
+        if not self.observe(request, found, same=same):
+            return found.decision.entry
+        return self.put(request, fresh, found.vector, like=found.decision.entry if same else None)
+
+    def observe(self, request: Request, found: Lookup, *, same: bool | None) -> bool:
+        """Take in what a fresh answer says of the nearest candidate's; return whether the fresh one is to be stored."""
         entry, evidence = found.decision.entry, found.evidence
         if same is not None and entry is not None and evidence is not None:
             self.policy.observe(request.namespace, evidence, same=same)
@@ -224,9 +278,8 @@ class Cache:
                     record.labels += 1
                     record.wrong += not same
                     self._learned.add(entry)
-        if found.decision.outcome is not Outcome.MISS and same is not False:
-            return entry  # the stored answer stands
-        return self.put(request, fresh, found.vector, like=entry if same else None)
+        # Where a hit was checked and not found wrong, the stored answer stands.
+        return found.decision.outcome is Outcome.MISS or same is False
 
     def index_of(self, partition: bytes) -> Index | None:
         """Return the index of a partition, None when it holds no vector."""
@@ -234,21 +287,30 @@ class Cache:
 
     def delete(self, ids: list[int]) -> int:
         """Forget entries by id; return how many there were."""
-        with self._lock:
+        with self._writing:
             return self._drop([id for id in dict.fromkeys(ids) if id in self._shelf])
 
     def flush(self) -> None:
         """Persist what is held back: times of use, what labels said, the policy's state."""
-        with self._lock:
-            if self._used:
-                self.store.touch(self._used)
-                self._used = {}
-            if self._learned:
-                records = {id: self._witness.record(id) for id in self._learned if id in self._shelf}
-                self.store.learn({id: (r.group, r.labels, r.wrong) for id, r in records.items()})
-                self._learned = set()
-                if self.policy.learns:
-                    self.store.save("policy", self.policy.state())
+        with self._writing:
+            with self._lock:
+                used, self._used = self._used, {}
+                learned, self._learned = self._learned, set()
+                records = {id: self._witness.record(id) for id in learned if id in self._shelf}
+                rows = {id: (r.group, r.labels, r.wrong) for id, r in records.items()}
+            try:
+                if used:
+                    self.store.touch(used)
+                    used = {}
+                if learned:
+                    self.store.learn(rows)
+                    if self.policy.learns:
+                        self.store.save("policy", self.policy.state())
+            except StoreError:
+                with self._lock:  # for the next time
+                    self._used = used | self._used
+                    self._learned |= learned
+                raise
 
     def close(self) -> None:
         """Flush and release the store."""
@@ -267,30 +329,30 @@ class Cache:
         completion = None
         if entry.expires is None or entry.expires > now:
             completion = self.store.get(id, entry.identity)
-        try:
-            if completion is None:
-                self._forget(id)
-                self.store.delete([id])
-                return None
-            self._shelf.use(id)
-            grew = id not in self._used
-            self._used[id] = now
-            # Only when one came in: a store that is locked would else be tried again at every hit on a noted one.
-            if grew and len(self._used) % TOUCH_BATCH == 0:
-                self.flush()
-        except StoreError as error:
-            _log.warning("the store was read but could not be written: %s", error)
+        if completion is None:
+            self._forget(id)
+            self._owed.add(lambda: self.store.delete([id]))
+            return None
+        self._shelf.use(id)
+        grew = id not in self._used
+        self._used[id] = now
+        # Only when one came in: a store that is locked would else be tried again at every hit on a noted one.
+        if grew and len(self._used) % TOUCH_BATCH == 0:
+            self._owed.add(self.flush)
         return completion
 
     def _drop(self, ids: list[int]) -> int:
         """Delete entries from the store, then from memory: a store that fails leaves both as they were."""
         if ids:
             self.store.delete(ids)
-        for id in ids:
-            self._forget(id)
+        with self._lock:
+            for id in ids:
+                self._forget(id)
         return len(ids)
 
     def _forget(self, id: int) -> None:
+        if id not in self._shelf:
+            return  # a lookup found it stale meanwhile
         entry = self._shelf.forget(id)
         self._used.pop(id, None)
         self._witness.forget(id)

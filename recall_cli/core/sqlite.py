@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +53,12 @@ class SqliteStore:
         """
         self.path = Path(path)
         self.dim = embedder.dim
-        self._embedder = embedder
+        self.embedder = embedder
         self._lock = threading.RLock()
+        self._looking = threading.Lock()
         self._closed = False
         self._db = connect(self.path)
+        self._reader: sqlite3.Connection | None = None
         try:
             self._db.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
             if self._db.execute("PRAGMA user_version").fetchone()[0] == 0:
@@ -64,6 +66,8 @@ class SqliteStore:
             check_schema(self._db, self.path)
             self._check_embedder(embedder)
             self._db.execute("PRAGMA journal_mode = WAL")
+            # Answers are read over a connection of their own: a read never waits for a write's sync.
+            self._reader = connect(self.path)
         except sqlite3.Error as error:
             self._db.close()
             raise unreadable(self.path, error) from error
@@ -79,7 +83,7 @@ class SqliteStore:
         usage = orjson.dumps(completion.usage).decode()
         with self._transaction():
             # Another process may have moved the store to another embedder since it was opened.
-            self._check_embedder(self._embedder)
+            self._check_embedder(self.embedder)
             for (old,) in self._db.execute("SELECT id FROM entries WHERE identity = ?", (request.identity,)).fetchall():
                 self._delete_one(old)
             cursor = self._db.execute(
@@ -123,10 +127,13 @@ class SqliteStore:
             vector is not None,
         )
 
+    def batch(self) -> AbstractContextManager[None]:
+        """Return what makes the writes inside it one transaction: pages they share are written once."""
+        return self._transaction()
+
     def get(self, id: int, identity: bytes | None = None) -> Completion | None:
         """Return the completion of an entry, or None when it is gone, unreadable, or of another identity."""
-        with self._reading():
-            row = self._db.execute(GET, (id,)).fetchone()
+        row = self._look(GET, (id,))
         # The identity is stored beside the answer, so that no fault of the file serves somebody else's.
         if row is None or (identity is not None and row[4] != identity):
             return None
@@ -137,8 +144,7 @@ class SqliteStore:
 
     def text(self, id: int) -> str | None:
         """Return the prompt text of an entry, or None when it is gone."""
-        with self._reading():
-            row = self._db.execute("SELECT text FROM bodies WHERE id = ?", (id,)).fetchone()
+        row = self._look("SELECT text FROM bodies WHERE id = ?", (id,))
         return None if row is None else row[0].decode("utf-8", "surrogatepass")
 
     def delete(self, ids: Sequence[int]) -> None:
@@ -168,8 +174,7 @@ class SqliteStore:
 
     def saved(self, key: str) -> dict[str, Any] | None:
         """Return the state kept under a key, None when there is none or it cannot be read."""
-        with self._reading():
-            row = self._db.execute("SELECT value FROM meta WHERE key = ?", (f"state:{key}",)).fetchone()
+        row = self._look("SELECT value FROM meta WHERE key = ?", (f"state:{key}",))
         try:
             state = None if row is None else orjson.loads(row[0])
         except orjson.JSONDecodeError:
@@ -199,6 +204,11 @@ class SqliteStore:
             )
         return ids, np.frombuffer(flat, dtype=np.float32).reshape(len(rows), self.dim)
 
+    def version(self) -> int:
+        """Return a number that changes whenever another process has written to the file."""
+        with self._reading():
+            return int(self._db.execute("PRAGMA data_version").fetchone()[0])
+
     def compact(self) -> None:
         """Give the space of deleted entries back to the disk; takes as long as copying the file."""
         with self._reading():
@@ -207,10 +217,21 @@ class SqliteStore:
 
     def close(self) -> None:
         """Release the file; a second call does nothing."""
-        with self._lock:
+        with self._lock, self._looking:
             if not self._closed:
                 self._closed = True
+                if self._reader is not None:
+                    self._reader.close()
                 self._db.close()
+
+    def _look(self, query: str, values: tuple[Any, ...]) -> Any:
+        """Return the first row of a query on the reading connection; what SQLite raises becomes a StoreError."""
+        assert self._reader is not None
+        with self._looking:
+            try:
+                return self._reader.execute(query, values).fetchone()
+            except sqlite3.Error as error:
+                raise unreadable(self.path, error) from error
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -224,9 +245,13 @@ class SqliteStore:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Write whole or not at all. BEGIN is explicit: Python's own would come only at the first change."""
-        with self._reading(), self._db:
-            self._db.execute("BEGIN IMMEDIATE")
-            yield
+        with self._reading():
+            if self._db.in_transaction:
+                yield  # a batch is under way, and ends it
+                return
+            with self._db:
+                self._db.execute("BEGIN IMMEDIATE")
+                yield
 
     def _delete_one(self, id: int) -> None:
         self._db.execute("DELETE FROM entries WHERE id = ?", (id,))

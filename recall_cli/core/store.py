@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -59,6 +60,10 @@ class MemoryStore:
         if vector is not None:
             self._vectors[entry.id] = vector
         return entry
+
+    def batch(self) -> AbstractContextManager[None]:
+        """Return a context that changes nothing: no write here can fail half way."""
+        return nullcontext()
 
     def get(self, id: int, identity: bytes | None = None) -> Completion | None:
         """Return the completion of an entry, or None when it is gone or of another identity."""

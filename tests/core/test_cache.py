@@ -25,7 +25,7 @@ from recall_cli.core.sqlite import SqliteStore
 from recall_cli.core.store import MemoryStore
 from recall_cli.core.upkeep import read_facts, reembed
 from recall_cli.errors import StoreError, StoreMismatch, UsageError
-from recall_cli.types import Completion, Outcome, Request
+from recall_cli.types import Completion, Outcome, Put, Request
 
 STATIC = make_embedder("static")
 HASH = HashEmbedder()
@@ -625,3 +625,118 @@ def test_two_processes_may_open_a_new_store_at_once(tmp_path: Path) -> None:
     ]
     assert [process.wait(60) for process in both] == [0, 0]
     assert read_facts(tmp_path / "s.db")[0]["entries"] == 20
+
+
+class SlowStore(MemoryStore):
+    """A store whose writes last until they are let go, as a disk's sync does."""
+
+    def __init__(self) -> None:
+        super().__init__(STATIC.dim)
+        self.entered, self.go = threading.Event(), threading.Event()
+        self.go.set()
+
+    def append(self, *args: object, **options: object) -> object:  # type: ignore[override]
+        self.entered.set()
+        assert self.go.wait(20)
+        return super().append(*args, **options)  # type: ignore[arg-type]
+
+
+def test_a_lookup_does_not_wait_for_a_write() -> None:
+    store = SlowStore()
+    cache = make(store=store)
+    cache.put(text_request("How do I reset my password?"), answer("click"))
+    store.entered.clear()
+    store.go.clear()
+    writer = threading.Thread(target=lambda: cache.put(text_request("Where is my invoice?"), answer("in Billing")))
+    writer.start()
+    assert store.entered.wait(20)
+    assert cache.get(text_request("How do I reset my password?")).decision.outcome is Outcome.EXACT
+    assert cache.get(text_request("how do i reset my password")).decision.outcome is Outcome.SEMANTIC
+    assert cache.get(text_request("Where is my invoice?")).decision.outcome is Outcome.MISS
+    store.go.set()
+    writer.join(20)
+    assert cache.get(text_request("Where is my invoice?")).decision.outcome is Outcome.EXACT
+
+
+def test_the_writes_of_a_lookup_can_be_left_to_another(tmp_path: Path) -> None:
+    clock, owed = Clock(), []
+    store = SqliteStore(tmp_path / "s.db", embedder=STATIC)
+    cache = make(store=store, ttl=10, clock=clock, later=owed.append)
+    id = cache.put(text_request("How do I reset my password?"), answer("click"))
+    assert id is not None
+    clock.now += 11
+    assert cache.get(text_request("How do I reset my password?")).decision.outcome is Outcome.MISS
+    assert len(owed) == 1
+    assert store.get(id) is not None, "the write is not made by the lookup"
+    owed.pop()()
+    assert store.get(id) is None
+    cache.close()
+
+
+def test_readers_and_writers_of_a_stale_entry_do_not_wait_for_each_other() -> None:
+    clock = Clock()
+    cache = make(ttl=1, clock=clock)
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            cache.get(text_request("How do I reset my password?"))
+
+    readers = [threading.Thread(target=read, daemon=True) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    writer = threading.Thread(
+        target=lambda: [
+            (
+                cache.put(text_request("How do I reset my password?"), answer("click")),
+                setattr(clock, "now", clock.now + 2),
+            )
+            for _ in range(300)
+        ],
+        daemon=True,
+    )
+    writer.start()
+    writer.join(30)
+    stop.set()
+    for reader in readers:
+        reader.join(30)
+    assert not writer.is_alive()
+    assert not any(reader.is_alive() for reader in readers)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_many_answers_in_one_write(kind: str, tmp_path: Path) -> None:
+    store = MemoryStore(STATIC.dim) if kind == "memory" else SqliteStore(tmp_path / "s.db", embedder=STATIC)
+    cache = make(store=store, max_bytes=200_000)
+    texts = ["How do I reset my password?", "Where is my invoice?", "How do I reset my password?", "May my dog come?"]
+    puts = [Put(text_request(text), answer(f"{at}")) for at, text in enumerate(texts)]
+    huge = Put(text_request("What is too large?"), answer("x" * 300_000))
+    ids = cache.put_many([*puts, huge])
+    assert ids[0] is None, "the later of two equal requests stays"
+    assert ids[4] is None
+    assert len(cache) == len(list(store.entries())) == 3
+    assert cache.get(text_request("How do I reset my password?")).completion == answer("2")
+    assert cache.get(text_request("where is my invoice")).completion == answer("1")
+    cache.close()
+
+
+def test_a_write_of_many_that_fails_keeps_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore(tmp_path / "s.db", embedder=STATIC)
+    cache = make(store=store)
+    cache.put(text_request("How do I reset my password?"), answer("old"))
+    whole, calls = store.append, []
+
+    def failing(*given: object, **options: object) -> object:
+        calls.append(given)
+        if len(calls) == 2:
+            raise StoreError("the disk is full")
+        return whole(*given, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "append", failing)
+    puts = [Put(text_request(text), answer("new")) for text in ("How do I reset my password?", "Where is my invoice?")]
+    with pytest.raises(StoreError):
+        cache.put_many(puts)
+    assert cache.get(text_request("How do I reset my password?")).completion == answer("old")
+    assert cache.get(text_request("Where is my invoice?")).decision.outcome is Outcome.MISS
+    assert len(list(store.entries())) == 1
+    cache.close()
