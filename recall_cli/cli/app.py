@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from recall_cli import __version__
-from recall_cli.cli import ann, bench, cache, eval, explain, model, savings
+from recall_cli.cli import ann, bench, cache, eval, explain, model, savings, serve
 from recall_cli.cli.render import note
 from recall_cli.cli.settings import load_settings
 from recall_cli.errors import RecallError
@@ -32,6 +32,7 @@ app.command("ann-bench")(ann.ann_bench)
 app.command("eval")(eval.evaluate)
 app.command("explain")(explain.explain)
 app.command("savings")(savings.savings)
+app.command("serve")(serve.serve)
 app.add_typer(cache.app, name="cache")
 app.add_typer(model.app, name="model")
 

@@ -1,0 +1,197 @@
+"""`recall serve`: the caching proxy in front of OpenAI- and Anthropic-compatible traffic."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from recall_cli.cli import options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recall_cli.server.run import Server
+    from recall_cli.types import Completion
+
+UPSTREAM = "Upstream"
+CACHE = "What may be served"
+CHECKS = "Checks and labels"
+KEEPING = "Keeping"
+OPERATION = "Operation"
+
+
+class PolicyName(StrEnum):
+    """How it is decided what is close enough."""
+
+    static = "static"
+    adaptive = "adaptive"
+
+
+class Scope(StrEnum):
+    """Who shares answers."""
+
+    user = "user"
+    credential = "credential"
+    all = "all"
+
+
+class Durability(StrEnum):
+    """What an acknowledged entry survives."""
+
+    normal = "normal"
+    full = "full"
+
+
+def _option(name: str, help: str, panel: str, metavar: str | None = None, **more: Any) -> Any:
+    envvar = "RECALL_" + name.split("/")[0].strip("-").replace("-", "_").upper()
+    return typer.Option(name, envvar=envvar, help=help, rich_help_panel=panel, metavar=metavar, **more)
+
+
+UpstreamOpenai = Annotated[str, _option("--upstream-openai", "Base URL of the OpenAI-compatible API.", UPSTREAM, "URL")]
+UpstreamAnthropic = Annotated[
+    str, _option("--upstream-anthropic", "Base URL of the Anthropic-compatible API.", UPSTREAM, "URL")
+]
+UpstreamTimeout = Annotated[
+    float, _option("--upstream-timeout", "Seconds the upstream may be silent.", UPSTREAM, min=0.1)
+]
+Host = Annotated[str, _option("--host", "Address to listen on.", OPERATION)]
+Port = Annotated[int, _option("--port", "Port to listen on; 0 takes a free one.", OPERATION, min=0, max=65535)]
+Policy = Annotated[PolicyName, _option("--policy", "One cutoff for all, or one learned by namespace.", CACHE)]
+Target = Annotated[
+    float,
+    _option("--target", "Share of semantic hits that may be wrong.", CACHE, "0..1", min=0.0001, max=0.5),
+]
+Shadow = Annotated[bool, _option("--shadow", "Decide, count and label, but never serve.", CACHE)]
+AllowSampled = Annotated[
+    bool, _option("--allow-sampled", "Also serve requests at a temperature unset or above 0.", CACHE)
+]
+ShareScope = Annotated[Scope, _option("--share-scope", "Who shares answers: one end user, one credential, all.", CACHE)]
+CredentialHeader = Annotated[
+    list[str] | None,
+    _option("--credential-header", "Another header that tells callers apart; may be repeated.", CACHE, "NAME"),
+]
+VerifySample = Annotated[
+    float, _option("--verify-sample", "Share of semantic hits asked again in the background.", CHECKS, "0..1")
+]
+VerifyOnHit = Annotated[
+    str, _option("--verify-on-hit", "A second opinion before a semantic hit: none, evidence or llm:MODEL.", CHECKS)
+]
+NoLearnUsage = Annotated[
+    bool, _option("--no-learn-usage", "Do not ask OpenAI upstreams for the usage of streams.", UPSTREAM)
+]
+Store = Annotated[
+    str | None,
+    _option("--store", "SQLite file of the answers (default: in your settings folder), or memory.", KEEPING, "FILE"),
+]
+StoreDurability = Annotated[
+    Durability, _option("--durability", "full survives a power cut too, at a sync a write.", KEEPING)
+]
+Ttl = Annotated[float | None, _option("--ttl", "Seconds an answer may be served.", KEEPING, min=1)]
+MaxEntries = Annotated[int | None, _option("--max-entries", "Answers kept; the longest unused go.", KEEPING, min=1)]
+MaxBytes = Annotated[int | None, _option("--max-bytes", "Bytes of answers, prompts and vectors kept.", KEEPING, min=1)]
+MaxBody = Annotated[
+    int, _option("--max-body", "Bytes of a request body; larger ones are refused.", OPERATION, min=1024)
+]
+MaxConnections = Annotated[int, _option("--max-connections", "Connections at a time.", OPERATION, min=1)]
+Drain = Annotated[float, _option("--drain", "Seconds that answers under way have after SIGTERM.", OPERATION, min=0)]
+Log = Annotated[str, _option("--log", "Access log, JSON lines: a file, - for standard error, none.", OPERATION, "FILE")]
+Admin = Annotated[
+    bool, _option("--admin", "Offer the admin API (RECALL_ADMIN_TOKEN) beyond this machine too.", OPERATION)
+]
+LogText = Annotated[bool, _option("--log-text", "Write prompts into the access log.", OPERATION)]
+
+
+def serve(
+    upstream_openai: UpstreamOpenai = "https://api.openai.com",
+    upstream_anthropic: UpstreamAnthropic = "https://api.anthropic.com",
+    upstream_timeout: UpstreamTimeout = 600.0,
+    no_learn_usage: NoLearnUsage = False,
+    policy: Policy = PolicyName.static,
+    tau: options.Tau = 0.8,
+    target: Target = 0.01,
+    shadow: Shadow = False,
+    allow_sampled: AllowSampled = False,
+    share_scope: ShareScope = Scope.credential,
+    credential_header: CredentialHeader = None,
+    verify_sample: VerifySample = 0.05,
+    verify_on_hit: VerifyOnHit = "none",
+    embedder: options.Embedder = "static",
+    index: options.Index = "auto",
+    store: Store = None,
+    durability: StoreDurability = Durability.normal,
+    ttl: Ttl = None,
+    max_entries: MaxEntries = None,
+    max_bytes: MaxBytes = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8484,
+    max_body: MaxBody = 64 << 20,
+    max_connections: MaxConnections = 2_048,
+    drain: Drain = 30.0,
+    log: Log = "-",
+    log_text: LogText = False,
+    admin: Admin = False,
+) -> None:
+    """Serve answers from the cache, and pass everything else on to the providers.
+
+    Start with --shadow: it decides, counts and compares on your traffic, and serves nothing. SDKs are pointed at
+    it by their base URL; their keys pass through. Only POST /v1/chat/completions and /v1/messages are cached.
+
+    Example: recall serve --shadow --policy adaptive --store answers.db
+    """
+    from recall_cli.server.run import Plan, run
+    from recall_cli.server.settings import Limits, Settings
+
+    limits = Limits(body_bytes=max_body, connections=max_connections, upstream_s=upstream_timeout, drain_s=drain)
+    settings = Settings(upstream_openai, upstream_anthropic, host, port, shadow, allow_sampled, share_scope.value,
+                        tuple(credential_header or ()), verify_sample, verify_on_hit, not no_learn_usage, log_text,
+                        admin, limits)  # fmt: skip
+    place, mine = store_place(store)
+    plan = Plan(settings, embedder, index, policy.value, tau, target, place, not mine, durability.value, ttl,
+                max_entries, max_bytes, None if log == "none" else log)  # fmt: skip
+    code = run(plan, ready=say_where, cost=cost_of())
+    if code:
+        raise typer.Exit(code)
+
+
+def store_place(chosen: str | None) -> tuple[str | None, bool]:
+    """Return the store's file (None: memory) and whether the user named it."""
+    if chosen is not None:
+        return (None if chosen == "memory" else chosen), True
+    return str(Path(typer.get_app_dir("recall")) / "answers.db"), False
+
+
+def cost_of() -> Callable[[str, Completion], float | None]:
+    """Return what tells the dollars of a call at today's list prices. The table is loaded with the first call."""
+    import time
+
+    from recall_cli.measure.prices import PriceBook
+
+    book = PriceBook()
+
+    def cost(provider: str, answer: Completion) -> float | None:
+        found = book.cost(provider, answer.model, answer.usage, when=time.time())
+        return None if found is None else float(found.total)
+
+    return cost
+
+
+def say_where(server: Server, port: int) -> None:
+    """Print the lines to paste, and what to know."""
+    from recall_cli.cli.render import note
+
+    host = server.plan.settings.host
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{port}"
+    print(f"export OPENAI_BASE_URL={url}/v1", f"export ANTHROPIC_BASE_URL={url}", sep="\n", flush=True)
+    settings = server.plan.settings
+    mode = "shadow mode: nothing is served from the cache" if settings.shadow else "serving from the cache"
+    kept = server.plan.store if server.plan.store and not server.degraded else "memory: gone when this ends"
+    note(f"{mode}; policy {server.policy.name}; {len(server.keeper.cache):,} entries in {kept}; page {url}/recall")
+    if not settings.is_loopback:
+        note(
+            "warning: other machines can connect, and their credentials travel in the clear",
+            "put a TLS terminator in front, or listen on 127.0.0.1",
+        )

@@ -1,0 +1,1 @@
+"""The caching proxy in front of OpenAI- and Anthropic-compatible APIs."""

@@ -1,0 +1,121 @@
+"""The admin API: look into the cache, take entries out, carry them elsewhere. Every call takes the admin token."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import orjson
+
+from recall_cli.core.contents import TENANTS, Import, chosen, exported, listed, shown
+from recall_cli.errors import InputError, RecallError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    from recall_cli.server.app import Proxy
+    from recall_cli.server.guard import Guard
+
+BATCH = 200
+"""Entries deleted or stored in one go of the writer thread: what waits behind them waits for milliseconds."""
+
+T = TypeVar("T")
+
+
+def admin_routes(proxy: Proxy, guard: Guard) -> list[Route]:
+    """Return the routes under /recall/entries."""
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import Response, StreamingResponse
+    from starlette.routing import Route
+
+    cache, keeper = proxy.keeper.cache, proxy.keeper
+
+    def json(value: Any, status: int = 200) -> Response:
+        return Response(orjson.dumps(value, default=str), status, media_type="application/json")
+
+    def guarded(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            if not guard.is_armed:
+                return json({"error": "there is no admin API here: start recall with RECALL_ADMIN_TOKEN set"}, 404)
+            if not guard.knows(request):
+                return json({"error": "this takes the admin token: Authorization: Bearer ..."}, 401)
+            try:
+                return await handle(request)
+            except InputError as error:
+                return json({"error": str(error), "hint": error.hint}, 400)
+            except RecallError as error:
+                return json({"error": str(error), "hint": error.hint}, 500)
+
+        return answer
+
+    async def written(work: Callable[[], T]) -> T:
+        import asyncio
+
+        return await asyncio.wrap_future(keeper.ask_writer(work))
+
+    async def list_entries(request: Request) -> Response:
+        asked = request.query_params
+        limit = _whole(asked.get("limit", "100"))
+        rows = await run_in_threadpool(
+            listed, cache.store, namespace=asked.get("namespace"), contains=asked.get("contains"), limit=limit
+        )
+        return json({"entries": rows, "n": len(cache)})
+
+    async def show_entry(request: Request) -> Response:
+        row = await run_in_threadpool(shown, cache.store, _whole(request.path_params["id"]))
+        return json(row) if row is not None else json({"error": "there is no such entry"}, 404)
+
+    async def delete_entry(request: Request) -> Response:
+        gone = await written(lambda: cache.delete([_whole(request.path_params["id"])]))
+        return json({"removed": gone}, 200 if gone else 404)
+
+    async def purge(request: Request) -> Response:
+        asked = orjson.loads(await request.body() or b"{}")
+        if not isinstance(asked, dict) or not asked or asked.keys() - {"all", "namespace", "older_s", "contains"}:
+            raise InputError("a purge must say what: all, namespace, older_s or contains", hint='as in {"all": true}')
+        before = time.time() - float(asked["older_s"]) if "older_s" in asked else None
+        ids = await run_in_threadpool(
+            chosen, cache.store, namespace=asked.get("namespace"), before=before, contains=asked.get("contains")
+        )
+        gone = 0
+        for at in range(0, len(ids), BATCH):
+            batch = ids[at : at + BATCH]
+            gone += await written(lambda batch=batch: cache.delete(batch))  # type: ignore[misc]
+        return json({"removed": gone})
+
+    async def export(request: Request) -> Response:
+        return StreamingResponse(exported(cache.store, cache.embedder), media_type="application/jsonl")
+
+    async def take_in(request: Request) -> Response:
+        reader = Import((await request.body()).splitlines(), cache.embedder)
+        if reader.tenants != cache.store.saved(TENANTS):
+            raise InputError(
+                "the export is keyed otherwise: what came in would never be found",
+                hint="stop the server, and import into its store's file while that is empty",
+            )
+        taken = 0
+        for asked, completion, vector, _, expires in reader.entries():
+            ttl = None if expires is None else expires - time.time()
+            if ttl is None or ttl > 0:
+                await written(lambda r=asked, c=completion, v=vector, t=ttl: cache.put(r, c, v, ttl=t))  # type: ignore[misc]
+                taken += 1
+        return json({"stored": taken})
+
+    return [
+        Route("/recall/entries", guarded(list_entries), methods=["GET"]),
+        Route("/recall/entries/{id}", guarded(show_entry), methods=["GET"]),
+        Route("/recall/entries/{id}", guarded(delete_entry), methods=["DELETE"]),
+        Route("/recall/purge", guarded(purge), methods=["POST"]),
+        Route("/recall/export", guarded(export), methods=["GET"]),
+        Route("/recall/import", guarded(take_in), methods=["POST"]),
+    ]
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(f"{text!r} is no whole number", hint="entries are named by their number") from None

@@ -1,0 +1,224 @@
+"""One call to the upstream and all who wait for its answer: identical requests at one time make one call.
+
+The call runs in a task of its own. Who waits (a *seat*) reads what has come from the start, at its own pace,
+and may leave; the call goes on while anybody is left, and is given up with the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from recall_cli.errors import UpstreamError
+from recall_cli.server import openai
+from recall_cli.server.dialect import Dialect
+from recall_cli.server.upstream import Timeout, chunks, response_headers
+from recall_cli.server.wire import Frames, read_frame
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
+Send = Callable[[], Awaitable["ClientResponse"]]
+
+
+class Flight:
+    """One call to the upstream.
+
+    :param strips: whether seats may differ in wanting the usage, so that a stream is kept in two forms.
+    :param held_bytes: what is kept for those who wait; a longer answer goes at the pace of the slowest, takes
+        nobody else on, and is not learned from.
+    """
+
+    def __init__(self, dialect: Dialect, send: Send, *, stream: bool, strips: bool, held_bytes: int) -> None:
+        self.dialect = dialect
+        self.asked_stream = stream
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.is_sse = False
+        self.opaque = False
+        """The body is compressed: what it says cannot be seen."""
+        self.done = False
+        self.fault = ""
+        """Why the answer is not whole, "" when it is."""
+        self.fault_status = 502
+        self.first_byte_at = 0.0
+        self.too_long = False
+        self.abandoned = False
+        """Everybody has left: whoever comes now needs a call of their own."""
+        self.seats: set[Seat] = set()
+        self.chunks: list[bytes] = []
+        self.plain: list[bytes] = []
+        """A stream as it looks to a seat that asked for no usage."""
+        self.gone = 0
+        """Chunks given up at the front of both lists."""
+        self.size = 0
+        self.on_end: Callable[[Flight], None] | None = None
+        self._send = send
+        self._strips = strips
+        self._held_bytes = held_bytes
+        self._ended = False
+        self._room: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Make the call."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def body(self) -> bytes:
+        """Return what has come, when all of it was kept."""
+        return b"".join(self.chunks)
+
+    @property
+    def keeps_plain(self) -> bool:
+        """Whether the answer is a stream that is kept without its usage too."""
+        return self._strips and self.is_sse and not self.opaque
+
+    def leave(self, seat: Seat) -> None:
+        """Give up a seat; the call with the last of them."""
+        self.seats.discard(seat)
+        self._wake_room()
+        if not self.seats and not self.done and self._task is not None:
+            self.abandoned = True
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        response: ClientResponse | None = None
+        try:
+            response = await self._send()
+            self.first_byte_at = loop.time()
+            self.headers = response_headers(response)
+            said = dict(self.headers)
+            self.opaque = said.get(b"content-encoding", b"identity").lower() not in (b"", b"identity")
+            self.is_sse = said.get(b"content-type", b"").lower().startswith(b"text/event-stream")
+            self.status = response.status
+            self._wake()
+            await self._read(response)
+        except asyncio.CancelledError:
+            self.fault = "abandoned"
+        except Timeout as error:
+            self.fault, self.fault_status = str(error), 504
+        except UpstreamError as error:
+            self.fault = str(error)
+        except Exception as error:  # a fault of ours must end the wait of everybody too
+            self.fault, self.fault_status = f"the proxy failed: {type(error).__name__}: {error}", 500
+        finally:
+            if response is not None:
+                # An answer that was read to its end has given its connection back; any other must not be reused.
+                response.close()
+            self.done = True
+            if self.on_end is not None:
+                self.on_end(self)
+            self._wake()
+
+    async def _read(self, response: ClientResponse) -> None:
+        frames = Frames() if self.is_sse and not self.opaque else None
+        strips = self._strips and frames is not None
+        async for data in chunks(response):
+            self.size += len(data)
+            self.chunks.append(data)
+            if frames is not None:
+                try:
+                    plain = self._understand(frames, data, strips)
+                except OverflowError:
+                    self.too_long, frames = True, None
+                    plain = data
+                if strips:
+                    self.plain.append(plain)
+            self._wake()
+            if self.size > self._held_bytes:
+                self.too_long = True
+                await self._make_room()
+        if frames is not None:
+            if strips and frames.rest:
+                self.plain.append(frames.rest)
+                self.chunks.append(b"")
+            if not self._ended:
+                self.fault = "the upstream ended the stream in mid-answer"
+
+    def _understand(self, frames: Frames, data: bytes, strips: bool) -> bytes:
+        """Look for the end in the frames that came; return them as they look without the usage."""
+        plain = []
+        for frame in frames.feed(data):
+            event, said = read_frame(frame)
+            if said is not None:
+                if self.dialect.is_end(event, said) or self.dialect.is_error(event, said):
+                    self._ended = True
+                elif strips:
+                    frame = openai.without_usage(frame, said)
+            plain.append(frame)
+        return b"".join(plain) if strips else b""
+
+    async def _make_room(self) -> None:
+        """Wait until every seat has had what came, and give it up."""
+        while self.seats and any(seat.at < self.gone + len(self.chunks) for seat in self.seats):
+            self._room = asyncio.get_running_loop().create_future()
+            await self._room
+        self.gone += len(self.chunks)
+        self.chunks.clear()
+        self.plain.clear()
+
+    def _wake(self) -> None:
+        for seat in self.seats:
+            seat.wake()
+
+    def _wake_room(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+
+class Seat:
+    """One caller's place in a flight."""
+
+    __slots__ = ("_flight", "_plain", "_waiter", "at", "left")
+
+    def __init__(self, flight: Flight, *, plain: bool) -> None:
+        self._flight = flight
+        self._plain = plain
+        self._waiter: asyncio.Future[None] | None = None
+        self.at = 0
+        self.left = False
+        """The caller has gone."""
+        flight.seats.add(self)
+
+    def wake(self) -> None:
+        """Say that there is something new."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def hang_up(self) -> None:
+        """Say that the caller has gone."""
+        self.left = True
+        self.wake()
+
+    async def head(self) -> None:
+        """Return when the head of the answer is there, or the call has failed, or the caller has gone."""
+        while not (self._flight.status or self._flight.done or self.left):
+            await self._wait()
+
+    async def end(self) -> None:
+        """Return when all has come (or too much of it to be kept), or the caller has gone."""
+        flight = self._flight
+        while not (flight.done or flight.too_long or self.left):
+            await self._wait()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the answer from its start as it comes."""
+        flight = self._flight
+        source = flight.plain if self._plain and flight.keeps_plain else flight.chunks
+        while not self.left:
+            if self.at - flight.gone < len(source):
+                data = b"".join(source[self.at - flight.gone :])
+                self.at = flight.gone + len(source)
+                flight._wake_room()
+                if data:
+                    yield data
+            elif flight.done:
+                return
+            else:
+                await self._wait()
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter

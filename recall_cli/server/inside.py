@@ -1,0 +1,85 @@
+"""Our own routes: health, readiness, metrics, the live page, and the admin API."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from recall_cli.server.admin import admin_routes
+from recall_cli.server.app import Proxy
+from recall_cli.server.guard import Guard
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+LAST = 100
+"""Decisions that the live page can show."""
+
+
+class Recent:
+    """The last decisions, for the live page."""
+
+    def __init__(self) -> None:
+        self._records: deque[dict[str, Any]] = deque(maxlen=LAST)
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Remember one."""
+        self._records.append(record)
+
+    def latest(self) -> list[dict[str, Any]]:
+        """Return them, latest first."""
+        return list(reversed(self._records))
+
+
+def make_inside(proxy: Proxy, guard: Guard, is_draining: Callable[[], bool]) -> Starlette:
+    """Return the application of our own routes."""
+    from starlette.applications import Starlette
+    from starlette.responses import HTMLResponse, Response
+    from starlette.routing import Route
+
+    recent = Recent()
+    proxy.watch = recent.add
+
+    html = (files("recall_cli") / "server" / "page.html").read_text(encoding="utf-8")
+
+    def json(value: Any, status: int = 200) -> Response:
+        return Response(orjson.dumps(value, default=str), status, media_type="application/json")
+
+    async def healthz(request: Request) -> Response:
+        return json({"status": "ok"})
+
+    async def readyz(request: Request) -> Response:
+        draining = is_draining()
+        store = "ok" if proxy.metrics.store_ok else "failing: requests go on without it"
+        return json({"status": "draining" if draining else "ready", "store": store}, 503 if draining else 200)
+
+    async def metrics(request: Request) -> Response:
+        return Response(proxy.metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def page(request: Request) -> Response:
+        if not guard.may_see(request):
+            return json({"error": "the page is for this machine, or for the bearer of the admin token"}, 403)
+        policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+        return HTMLResponse(html, headers={"content-security-policy": policy, "x-frame-options": "DENY"})
+
+    async def live(request: Request) -> Response:
+        if not guard.may_see(request):
+            return json({"error": "the page is for this machine, or for the bearer of the admin token"}, 403)
+        shown = {"shadow": proxy.settings.shadow, "policy": proxy.keeper.cache.policy.name}
+        return json({**proxy.metrics.summary(), **shown, "last": recent.latest()})
+
+    routes = [
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", metrics),
+        Route("/recall", page),
+        Route("/recall/live", live),
+        *admin_routes(proxy, guard),
+    ]
+    return Starlette(routes=routes)

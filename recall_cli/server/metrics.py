@@ -1,0 +1,204 @@
+"""What is counted while serving: plain numbers, written by the hot path in a fraction of a microsecond.
+
+`prometheus-client` only words them: its own counters take a lock and 1-2 us each, several times a request.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from recall_cli.stats import wilson
+from recall_cli.types import Completion, Outcome
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+STEPS = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+"""Upper bounds of the latency buckets in seconds: from a hit to a long answer."""
+
+REASONS = 200
+"""Distinct (provider, outcome, reason) counted apart: they are ours, and a bound costs nothing."""
+
+
+class Histogram:
+    """Counts by bucket, for one kind of wait."""
+
+    __slots__ = ("counts", "sum")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(STEPS) + 1)
+        self.sum = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one wait."""
+        self.counts[bisect_left(STEPS, seconds)] += 1
+        self.sum += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Return cumulative counts by upper bound, as the exposition format has them."""
+        total, rows = 0, []
+        for bound, count in zip((*map(str, STEPS), "+Inf"), self.counts, strict=True):
+            total += count
+            rows.append((bound, float(total)))
+        return rows
+
+
+class Metrics:
+    """The numbers of one server."""
+
+    def __init__(self) -> None:
+        self.started = time.time()
+        self.requests: Counter[tuple[str, str, str]] = Counter()
+        """By provider, outcome and reason."""
+        self.latency = {name: Histogram() for name in ("embed", "search", "exact", "upstream", "hit", "total")}
+        self.stored = 0
+        self.not_stored: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        """Work given up because too much of it waited, or because it failed."""
+        self.faults: Counter[str] = Counter()
+        self.labels: Counter[tuple[str, str]] = Counter()
+        """By where the label came from (audit, shadow, miss) and verdict."""
+        self.joined = 0
+        self.passed = 0
+        self.saved_input = self.saved_output = 0
+        self.saved_usd = 0.0
+        self.unpriced = 0
+        self.in_flight: Callable[[], int] = int
+        self.held: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        self.store_works = True
+        self.is_stand_in = False
+        """Answers are kept in memory because the store could not be opened."""
+        self._owed: dict[int, tuple[str, Completion, int]] = {}
+        self.cost: Callable[[str, Completion], float | None] = lambda provider, completion: None
+        """Returns the dollars that the call of a stored answer would cost now; None: nobody knows its price."""
+        self._lock = threading.Lock()
+
+    @property
+    def store_ok(self) -> bool:
+        """Whether answers are kept as they should be."""
+        return self.store_works and not self.is_stand_in
+
+    def decided(self, provider: str, outcome: str, reason: str) -> None:
+        """Count one decision."""
+        key = (provider, outcome, reason)
+        if key not in self.requests and len(self.requests) >= REASONS:
+            key = (provider, outcome, "other")
+        self.requests[key] += 1
+
+    def saved(self, provider: str, entry: int, completion: Completion) -> None:
+        """Count what a hit saved; dollars are looked up later, off the hot path."""
+        usage = completion.usage
+        self.saved_input += usage.input
+        self.saved_output += usage.output
+        owed = self._owed.get(entry)
+        self._owed[entry] = (provider, completion, 1 if owed is None else owed[2] + 1)
+
+    def price(self) -> None:
+        """Turn the hits since the last call into dollars. Call it from a thread: the table takes a while to load."""
+        with self._lock:
+            owed, self._owed = self._owed, {}
+            for provider, completion, hits in owed.values():
+                cost = self.cost(provider, completion)
+                if cost is None:
+                    self.unpriced += hits
+                else:
+                    self.saved_usd += hits * cost
+
+    def count(self, *outcomes: Outcome) -> int:
+        """Return the number of decisions with one of these outcomes."""
+        return sum(n for (_, outcome, _), n in self.requests.items() if outcome in outcomes)
+
+    def false_hits(self) -> tuple[int, int, tuple[float, float] | None]:
+        """Return (wrong, checked, 95 % interval of the rate) of the semantic hits whose label is known."""
+        wrong = sum(self.labels[source, "different"] for source in ("audit", "shadow"))
+        n = wrong + sum(self.labels[source, "same"] for source in ("audit", "shadow"))
+        return wrong, n, wilson(wrong, n) if n else None
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers that people look at, JSON-ready."""
+        hits = {str(kind): self.count(kind) for kind in (Outcome.EXACT, Outcome.SEMANTIC, Outcome.SHADOW)}
+        requests = sum(self.requests.values())
+        cacheable = requests - self.count(Outcome.BYPASS)
+        wrong, checked, interval = self.false_hits()
+        entries, size = self.held()
+        return {
+            "up_s": time.time() - self.started,
+            "requests": requests,
+            "cacheable": cacheable,
+            "passed": self.passed,
+            "hits": hits,
+            "hit_rate": (hits["EXACT"] + hits["SEMANTIC"]) / cacheable if cacheable else None,
+            "hit_rate_interval": wilson(hits["EXACT"] + hits["SEMANTIC"], cacheable) if cacheable else None,
+            "reasons": {f"{provider} {o} {r}".strip(): n for (provider, o, r), n in self.requests.most_common()},
+            "joined": self.joined,
+            "stored": self.stored,
+            "not_stored": dict(self.not_stored),
+            "dropped": dict(self.dropped),
+            "faults": dict(self.faults),
+            "labels": {f"{source} {verdict}": n for (source, verdict), n in self.labels.items()},
+            "false_hits": {"wrong": wrong, "n": checked, "interval": interval},
+            "saved": {
+                "input_tokens": self.saved_input,
+                "output_tokens": self.saved_output,
+                "usd": self.saved_usd,
+                "hits_without_price": self.unpriced,
+            },
+            "entries": entries,
+            "bytes": size,
+            "store_ok": self.store_ok,
+        }
+
+    def exposition(self) -> bytes:
+        """Return all numbers in Prometheus' text format."""
+        from prometheus_client import CollectorRegistry, generate_latest
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        return generate_latest(registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric families, as prometheus-client wants them."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        def counter(name: str, help: str, labels: tuple[str, ...], rows: dict[Any, float]) -> CounterMetricFamily:
+            family = CounterMetricFamily(f"recall_{name}", help, labels=labels)
+            for key, value in rows.items():
+                family.add_metric(list(map(str, key if isinstance(key, tuple) else (key,))) if labels else [], value)
+            return family
+
+        def gauge(name: str, help: str, value: float) -> GaugeMetricFamily:
+            return GaugeMetricFamily(f"recall_{name}", help, value=value)
+
+        requests: dict[Any, float] = dict(self.requests)
+        yield counter("requests", "Requests to cached routes.", ("provider", "outcome", "reason"), requests)
+        waits = HistogramMetricFamily("recall_latency_seconds", "Time by step.", labels=["step"])
+        for name, histogram in self.latency.items():
+            waits.add_metric([name], histogram.buckets(), histogram.sum)
+        yield waits
+        yield counter("stored", "Answers stored.", (), {"": self.stored})
+        yield counter("not_stored", "Answers not stored, by reason.", ("reason",), dict(self.not_stored))
+        yield counter("dropped", "Work given up, by kind.", ("kind",), dict(self.dropped))
+        yield counter("faults", "Faults of the cache or the upstream, by kind.", ("kind",), dict(self.faults))
+        yield counter("labels", "Fresh answers compared with stored ones.", ("source", "verdict"), dict(self.labels))
+        yield counter("joined", "Requests that shared a call already under way.", (), {"": self.joined})
+        yield counter("passed", "Requests to routes that are passed through.", (), {"": self.passed})
+        saved: dict[Any, float] = {"input": self.saved_input, "output": self.saved_output}
+        yield counter("saved_tokens", "Tokens that hits did not cost.", ("direction",), saved)
+        yield counter("saved_usd", "Dollars that hits did not cost, at list prices.", (), {"": self.saved_usd})
+        yield counter("unpriced_hits", "Hits whose model has no price.", (), {"": self.unpriced})
+        wrong, n, interval = self.false_hits()
+        yield gauge("false_hit_checked", "Semantic hits with a label.", n)
+        if interval is not None:
+            yield gauge("false_hit_rate", "Share of wrong ones among the labelled semantic hits.", wrong / n)
+            yield gauge("false_hit_rate_low", "Lower end of its 95 % interval.", interval[0])
+            yield gauge("false_hit_rate_high", "Upper end of its 95 % interval.", interval[1])
+        entries, size = self.held()
+        yield gauge("entries", "Entries kept.", entries)
+        yield gauge("bytes", "Bytes of bodies, prompts and vectors.", size)
+        yield gauge("in_flight", "Calls to the upstream under way.", self.in_flight())
+        yield gauge("store_up", "1 while the store works.", float(self.store_ok))

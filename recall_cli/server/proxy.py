@@ -1,0 +1,273 @@
+"""What to do with one request, sans-io: whose it is, what it asks of the cache, what may hit, what may be stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from blake3 import blake3
+
+from recall_cli.core.request import DIGEST_BYTES, parse_body
+from recall_cli.core.text_facts import is_anaphoric
+from recall_cli.logs.answer import read as read_answer
+from recall_cli.logs.usage import normalise
+from recall_cli.server.dialect import Dialect
+from recall_cli.server.settings import Settings
+from recall_cli.types import Bypass, Completion, Json, Lookup, Outcome, Request, Usage
+
+RawHeaders = Sequence[tuple[bytes, bytes]]
+"""As ASGI has them: names in lower case."""
+
+CREDENTIALS = (
+    b"authorization",
+    b"x-api-key",
+    b"api-key",
+    b"openai-organization",
+    b"openai-project",
+    b"proxy-authorization",
+)
+"""Headers that say who asks. Organisation and project bill apart, and so must not meet either."""
+
+SHAPING = (b"anthropic-version", b"anthropic-beta", b"openai-beta")
+"""Headers that change the answer."""
+
+KNOWN_CREDENTIALS = 4_096
+"""Tenants whose digest is remembered, to not make it anew at every request."""
+KNOWN_REQUESTS = 8_192
+"""The same for requests: a kilobyte or two each."""
+
+
+@dataclass(slots=True)
+class Controls:
+    """What the caller asks of the cache, by `cache-control` and `x-recall-*`. A caller can only narrow."""
+
+    no_store: bool = False
+    no_cache: bool = False
+    only_if_cached: bool = False
+    max_age: float | None = None
+    cutoff: float | None = None
+
+
+NO_CONTROLS = Controls()
+
+
+@dataclass(slots=True)
+class Ask:
+    """A request that the cache may answer."""
+
+    request: Request
+    raw: bytes
+    controls: Controls
+    stream: bool
+    wants_usage: bool
+    tenant: str
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The decoded body. Decoded anew each time: a hit does not need it."""
+        body: dict[str, Any] = orjson.loads(self.raw)
+        return body
+
+
+class Walls:
+    """Turns who asks into the tenant part of a partition: a keyed digest, so that no store holds a credential.
+
+    :param key: 32 bytes; another key makes every stored entry unreachable.
+    """
+
+    def __init__(self, key: bytes, settings: Settings) -> None:
+        self._key = key
+        self._scope = settings.share_scope
+        extra = tuple(name.lower().encode("latin-1") for name in settings.credential_headers)
+        self._credentials = (*CREDENTIALS, *extra)
+        self._keyed = frozenset((*self._credentials, *SHAPING, b"x-recall-namespace", b"cookie"))
+        self._known: dict[tuple[Any, ...], str] = {}
+
+    def repeats(self, headers: RawHeaders) -> bool:
+        """Return True when a header that is keyed comes twice: which one would count is the upstream's secret."""
+        names = [name for name, _ in headers if name in self._keyed]
+        return len(names) != len(set(names))
+
+    def credential(self, found: dict[bytes, bytes]) -> str:
+        """Return the digest of the caller's credentials, whatever the scope."""
+        return self._digest(self._said(found))
+
+    def wall(self, found: dict[bytes, bytes], route: bytes, user: str) -> str:
+        """Return what separates this caller's entries from the others'.
+
+        :param route: upstream, path and query: another route is another answer.
+        :param user: the end user that the body names; counts in the scope "user" alone.
+        """
+        said = () if self._scope == "all" else self._said(found)
+        end_user = user if self._scope == "user" else ""
+        return self._digest(
+            (route, said, end_user, found.get(b"x-recall-namespace"), *[found.get(name) for name in SHAPING])
+        )
+
+    def _said(self, found: dict[bytes, bytes]) -> tuple[bytes | None, ...]:
+        said = tuple([found.get(name) for name in self._credentials])
+        # SDKs carry the cookies of a provider's front door along: they count only where nothing else tells who asks.
+        return said if any(said) else (found.get(b"cookie"),)
+
+    def _digest(self, said: tuple[Any, ...]) -> str:
+        known = self._known.get(said)
+        if known is None:
+            if len(self._known) >= KNOWN_CREDENTIALS:
+                self._known.clear()
+            known = self._known[said] = blake3(repr(said).encode(), key=self._key).hexdigest(length=16)
+        return known
+
+
+def read_controls(found: dict[bytes, bytes]) -> Controls:
+    """Return what the headers ask. What cannot be read asks for the careful reading of it."""
+    said, cutoff = found.get(b"cache-control"), found.get(b"x-recall-cutoff")
+    if said is None and cutoff is None:
+        return NO_CONTROLS
+    controls = Controls()
+    for part in (said or b"").lower().split(b","):
+        name, _, value = part.strip().partition(b"=")
+        if name == b"no-store":
+            controls.no_store = True
+        elif name == b"no-cache":
+            controls.no_cache = True
+        elif name == b"only-if-cached":
+            controls.only_if_cached = True
+        elif name == b"max-age":
+            age = _number(value.strip(b'" '))
+            controls.no_cache |= age is None
+            controls.max_age = age
+    if cutoff is not None:
+        at = _number(cutoff)
+        # A cutoff nobody can read: nothing but an equal request may answer.
+        controls.cutoff = 2.0 if at is None else at
+    return controls
+
+
+def _number(value: bytes) -> float | None:
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if 0.0 <= number < float("inf") else None
+
+
+class Planner:
+    """Says what a request asks of the cache, or why it bypasses it.
+
+    Clients repeat themselves to the byte, and what is asked follows from the bytes: it is remembered by their
+    digest, which spares an exact hit the decoding and keying of its body.
+    """
+
+    def __init__(self, walls: Walls, settings: Settings) -> None:
+        self.walls = walls
+        self._settings = settings
+        self._by_user = settings.share_scope == "user"
+        self._known: dict[bytes, tuple[Request, bool, bool]] = {}
+
+    def plan(self, dialect: Dialect, raw: bytes, headers: RawHeaders, route: bytes) -> Ask | Bypass:
+        """Return what a body asks of the cache, or why it bypasses it."""
+        found = dict(headers)
+        if len(raw) > self._settings.limits.cached_body_bytes:
+            return Bypass("body_too_large")
+        if b"content-encoding" in found:
+            return Bypass("body_encoded")
+        controls = read_controls(found)
+        if controls.no_store:
+            return Bypass("no_store")
+        if len(found) != len(headers) and self.walls.repeats(headers):
+            return Bypass("repeated_header")
+        tenant = self.walls.wall(found, route, _user(raw) if self._by_user else "")
+        digest = blake3(raw)
+        digest.update(tenant.encode())
+        key = digest.digest(length=DIGEST_BYTES)
+        known = self._known.get(key)
+        if known is None:
+            made = self._read(dialect, raw, tenant)
+            if isinstance(made, Bypass):
+                return made
+            if len(self._known) >= KNOWN_REQUESTS:
+                self._known.clear()
+            known = self._known[key] = made
+        request, stream, wants_usage = known
+        return Ask(request, raw, controls, stream, wants_usage, tenant)
+
+    def _read(self, dialect: Dialect, raw: bytes, tenant: str) -> tuple[Request, bool, bool] | Bypass:
+        try:
+            body = orjson.loads(raw)
+        except ValueError:
+            return Bypass("body_not_json")
+        if not isinstance(body, dict):
+            return Bypass("body_not_json")
+        request = parse_body(dialect.name, body, tenant=tenant)
+        if isinstance(request, Bypass):
+            return request
+        if request.sampled and not self._settings.allow_sampled:
+            return Bypass("sampled")
+        if not request.exact_only and is_anaphoric(request.text):
+            request.exact_only = True
+        stream = body.get("stream") is True
+        return request, stream, stream and dialect.wants_usage(body)
+
+
+def _user(raw: bytes) -> str:
+    try:
+        body = orjson.loads(raw)
+    except ValueError:
+        return ""
+    if not isinstance(body, dict):
+        return ""
+    metadata = body.get("metadata")
+    named = metadata.get("user_id") if isinstance(metadata, dict) else None
+    return orjson.dumps([body.get("user"), body.get("safety_identifier"), named]).decode()
+
+
+def objection(found: Lookup, controls: Controls, age: float) -> str:
+    """Return why a hit may not be served to this caller, "" when it may.
+
+    :param age: seconds since the answer was made.
+    """
+    if controls.no_cache:
+        return "no_cache"
+    if controls.max_age is not None and age > controls.max_age:
+        return "older_than_max_age"
+    decision = found.decision
+    if (
+        controls.cutoff is not None
+        and decision.outcome is Outcome.SEMANTIC
+        and (decision.similarity or 0.0) < controls.cutoff
+    ):
+        return "below_callers_cutoff"
+    return ""
+
+
+def is_finished(body: Json) -> bool:
+    """Return True when an unstreamed body says why it ended."""
+    choices = body.get("choices")
+    if isinstance(choices, list):
+        return all(isinstance(choice, dict) and choice.get("finish_reason") is not None for choice in choices)
+    return body.get("stop_reason") is not None
+
+
+def storable(status: int, headers: dict[bytes, bytes], body: Json | None, whole: bool, size: int, most: int) -> str:
+    """Return why an answer may not be stored, "" when it may."""
+    if not 200 <= status < 300:
+        return "error"
+    if body is None:
+        return "answer_unreadable" if whole else "stream_cut_off"
+    flaw = read_answer(body, status=status).flaw
+    if flaw or not whole:
+        return flaw or "stream_cut_off"
+    if size > most:
+        return "answer_too_large"
+    if b"no-store" in headers.get(b"cache-control", b""):
+        return "upstream_no_store"
+    return ""
+
+
+def completion(raw: bytes, body: Json, created: float) -> Completion:
+    """Return the answer as it is stored."""
+    counted = normalise(body.get("usage"))
+    usage = Usage() if counted is None else counted[0]
+    return Completion(raw, str(body.get("model") or ""), usage, created)

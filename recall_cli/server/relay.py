@@ -1,0 +1,279 @@
+"""Going upstream for one request: alone or with others that ask the same, relaying, and learning from the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import orjson
+
+from recall_cli.errors import UpstreamError
+from recall_cli.server import openai
+from recall_cli.server.asgi import JSON, SSE, BrokenOff, Headers, Receive, Scope, Send, respond
+from recall_cli.server.dialect import OPENAI, Dialect
+from recall_cli.server.flight import Flight, Seat
+from recall_cli.server.keeper import Keeper
+from recall_cli.server.metrics import Metrics
+from recall_cli.server.proxy import Ask, is_finished
+from recall_cli.server.settings import Settings
+from recall_cli.server.upstream import Upstream, chunks, request_headers
+from recall_cli.server.verify import Call as Caller
+from recall_cli.server.verify import Fresh, Verifier
+from recall_cli.server.wire import events
+from recall_cli.types import Decision, Json, Lookup, Outcome
+
+ACCEPT_PLAIN = ("Accept-Encoding", "identity")
+"""Asked of the upstream where the answer may be stored: it is kept as text."""
+
+
+@dataclass(slots=True)
+class Call:
+    """A request on its way upstream."""
+
+    dialect: Dialect
+    scope: Scope
+    raw: bytes
+    ask: Ask | None = None
+    """What may be learned from the answer; None: nothing."""
+    found: Lookup | None = None
+    decision: Decision | None = None
+    joins: bool = False
+    """Whether a call under way may answer this one too."""
+
+
+class Relays:
+    """The calls under way."""
+
+    def __init__(
+        self, settings: Settings, keeper: Keeper, upstream: Upstream, verifier: Verifier, metrics: Metrics
+    ) -> None:
+        self._settings = settings
+        self._keeper = keeper
+        self._upstream = upstream
+        self._verifier = verifier
+        self._metrics = metrics
+        self._flights: dict[bytes, Flight] = {}
+        self._all: set[Flight] = set()
+        metrics.in_flight = lambda: len(self._all)
+
+    async def run(
+        self, call: Call, prove: Callable[[], None] | None, receive: Receive, send: Send, record: dict[str, Any]
+    ) -> None:
+        """Answer from the upstream. Raises BrokenOff where the caller must not take what it got for whole."""
+        flight, joined = self._flight(call)
+        if joined:
+            self._metrics.joined += 1
+            record["joined"] = True
+        seat = Seat(flight, plain=call.ask is not None and call.ask.stream and not call.ask.wants_usage)
+        if not joined:
+            flight.start()
+        watcher = asyncio.get_running_loop().create_task(_watch(receive, seat))
+        started = asyncio.get_running_loop().time()
+        try:
+            await seat.head()
+            if flight.first_byte_at and not joined:
+                self._metrics.latency["upstream"].add(flight.first_byte_at - started)
+                record["upstream_ms"] = round((flight.first_byte_at - started) * 1e3, 3)
+            if prove is not None and 200 <= flight.status < 300:
+                prove()
+            record["status"] = 499 if seat.left else flight.status or flight.fault_status
+            await self._relay(call, flight, seat, send, record)
+            if seat.left:
+                record["status"] = 499
+        finally:
+            watcher.cancel()
+            flight.leave(seat)
+
+    def caller(self, call: Call) -> Caller:
+        """Return what sends other bodies to the same route, with the same caller's credentials."""
+        scope = call.scope
+        headers = request_headers(scope["headers"], drop=(b"accept-encoding", b"content-length", b"cache-control"))
+        headers.append(ACCEPT_PLAIN)
+        url = self._upstream.url(call.dialect.name, scope["raw_path"], scope["query_string"])
+        most = self._settings.limits.cached_body_bytes
+
+        async def send(body: bytes) -> tuple[int, bytes]:
+            response = await self._upstream.send("POST", url, headers, body)
+            pieces: list[bytes] = []
+            try:
+                async for data in chunks(response):
+                    pieces.append(data)
+                    if sum(map(len, pieces)) > most:
+                        raise UpstreamError("the answer is larger than what is stored")
+            finally:
+                response.close()
+            return response.status, b"".join(pieces)
+
+        return send
+
+    def _flight(self, call: Call) -> tuple[Flight, bool]:
+        """Return the call under way that answers this one, or a new one."""
+        ask = call.ask
+        if ask is not None and call.joins:
+            flight = self._flights.get(ask.request.identity)
+            if flight is not None and not (flight.done or flight.too_long or flight.abandoned):
+                return flight, True
+        flight = self._new(call)
+        self._all.add(flight)
+        if ask is not None and call.joins:
+            self._flights[ask.request.identity] = flight
+        flight.on_end = partial(self._landed, call)
+        return flight, False
+
+    def _new(self, call: Call) -> Flight:
+        scope, ask, raw = call.scope, call.ask, call.raw
+        url = self._upstream.url(call.dialect.name, scope["raw_path"], scope["query_string"])
+        if ask is None:
+            headers = request_headers(scope["headers"])
+            strips = False
+        else:
+            headers = request_headers(scope["headers"], drop=(b"accept-encoding", b"content-length"))
+            headers.append(ACCEPT_PLAIN)
+            strips = ask.stream and call.dialect is OPENAI
+            if strips and not ask.wants_usage and self._settings.learn_usage:
+                raw = openai.ask_usage(raw, ask.body) or raw
+        return Flight(
+            call.dialect,
+            lambda: self._upstream.send("POST", url, headers, raw),
+            stream=ask is not None and ask.stream,
+            strips=strips,
+            held_bytes=self._settings.limits.held_bytes,
+        )
+
+    def _landed(self, call: Call, flight: Flight) -> None:
+        """Learn from an answer that has ended. Called once a flight, in the event loop."""
+        self._all.discard(flight)
+        ask, found = call.ask, call.found
+        if ask is not None and self._flights.get(ask.request.identity) is flight:
+            del self._flights[ask.request.identity]
+        if flight.fault:
+            self._metrics.faults["abandoned" if flight.fault == "abandoned" else "upstream"] += 1
+        if ask is None or found is None:
+            return
+        if flight.fault or flight.opaque or flight.too_long:
+            reason = "stream_cut_off" if flight.fault else "answer_encoded" if flight.opaque else "answer_too_large"
+            self._metrics.not_stored[reason] += 1
+            return
+        self._keeper.collect((ask, found, flight, self._keeper.now()), self._learn)
+
+    def _learn(self, landed: list[tuple[Ask, Lookup, Flight, float]]) -> None:
+        """Read answers and store them. Runs in the writer thread."""
+        most = self._settings.limits.cached_body_bytes
+        answers = []
+        for ask, found, flight, created in landed:
+            raw = flight.body()
+            body, whole = _read(flight, raw)
+            if flight.is_sse and body is not None:
+                raw = orjson.dumps(body)
+            headers = dict(flight.headers)
+            answers.append(Fresh(ask, found, flight.status, headers, raw, body, whole, created, most))
+        self._verifier.learn(answers)
+
+    async def _relay(self, call: Call, flight: Flight, seat: Seat, send: Send, record: dict[str, Any]) -> None:
+        if seat.left:
+            return
+        if not flight.status:
+            await self._fail(call, flight, send, record)
+        elif flight.is_sse and (call.ask is None or call.ask.stream):
+            await self._relay_stream(call, flight, seat, send, record)
+        else:
+            await seat.end()
+            if seat.left:
+                return
+            if flight.fault:
+                await self._fail(call, flight, send, record)
+            elif flight.too_long and call.ask is not None and call.ask.stream != flight.asked_stream:
+                await self._fail(call, flight, send, record, "the answer is too large to be given in another form")
+            elif flight.too_long:
+                await self._relay_pieces(call, flight, seat, send)
+            else:
+                await self._relay_whole(call, flight, send, record)
+
+    async def _relay_whole(self, call: Call, flight: Flight, send: Send, record: dict[str, Any]) -> None:
+        """Send an answer that is all there; in the form the caller wants, where a call in the other form was joined."""
+        body, headers, ask = flight.body(), flight.headers, call.ask
+        if ask is not None and 200 <= flight.status < 300 and flight.asked_stream != ask.stream:
+            decoded, _ = _read(flight, body)
+            if decoded is None:
+                await self._fail(call, flight, send, record, "the upstream's answer cannot be read")
+                return
+            body = call.dialect.split(decoded, usage=ask.wants_usage) if ask.stream else orjson.dumps(decoded)
+            headers = [(name, value) for name, value in headers if name != b"content-type"]
+            headers.append(SSE if ask.stream else JSON)
+        headers = [(name, value) for name, value in headers if name != b"content-length"]
+        headers.append((b"content-length", str(len(body)).encode()))
+        await respond(send, flight.status, [*headers, *told(call.decision, record)], body)
+
+    async def _relay_stream(self, call: Call, flight: Flight, seat: Seat, send: Send, record: dict[str, Any]) -> None:
+        headers = flight.headers
+        if flight.keeps_plain:
+            headers = [(name, value) for name, value in headers if name != b"content-length"]
+        headers = [*headers, *told(call.decision, record)]
+        await send({"type": "http.response.start", "status": flight.status, "headers": headers})
+        async for data in seat.pieces():
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+        if seat.left:
+            return
+        last = b""
+        if flight.fault:
+            record["fault"] = flight.fault
+            if flight.opaque or any(name == b"content-length" for name, _ in headers):
+                raise BrokenOff(flight.fault)
+            # A blank line first: the stream may have stopped in the middle of an event.
+            last = b"\n\n" + call.dialect.stream_error("upstream_error", flight.fault)
+        await send({"type": "http.response.body", "body": last, "more_body": False})
+
+    async def _relay_pieces(self, call: Call, flight: Flight, seat: Seat, send: Send) -> None:
+        """Send an answer that is too large to be kept, as it comes."""
+        await send({"type": "http.response.start", "status": flight.status, "headers": flight.headers})
+        async for data in seat.pieces():
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+        if flight.fault and not seat.left:
+            raise BrokenOff(flight.fault)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _fail(self, call: Call, flight: Flight, send: Send, record: dict[str, Any], why: str = "") -> None:
+        """Say in the API's own words that the upstream failed, or why its answer is of no use to this caller alone."""
+        why = why or flight.fault
+        body = call.dialect.error_body(flight.fault_status, "upstream_error", why)
+        record |= {"status": flight.fault_status, "fault": why}
+        headers = [JSON, (b"content-length", str(len(body)).encode()), *told(call.decision, record)]
+        await respond(send, flight.fault_status, headers, body)
+
+
+def told(decision: Decision | None, record: dict[str, Any]) -> Headers:
+    """Return the headers that tell what was decided for a request that went upstream."""
+    outcome, reason = record.get("outcome", Outcome.BYPASS), record.get("reason", "")
+    said = f"{outcome}; reason={reason}" if reason else outcome
+    headers = [(b"x-recall", said.encode())]
+    if decision is not None and decision.similarity is not None:
+        headers.append((b"x-recall-similarity", b"%.4f" % decision.similarity))
+        if decision.cutoff is not None:
+            headers.append((b"x-recall-cutoff", b"%.4f" % decision.cutoff))
+        if decision.entry is not None:
+            headers.append((b"x-recall-nearest", str(decision.entry).encode()))
+    return headers
+
+
+def _read(flight: Flight, raw: bytes) -> tuple[Json | None, bool]:
+    """Return (body, whole?) of an answer, streamed or not."""
+    if flight.is_sse:
+        joined, whole = flight.dialect.join(events(raw))
+        return joined, whole and joined is not None and is_finished(joined)
+    try:
+        body = orjson.loads(raw)
+    except ValueError:
+        return None, False
+    return (body, is_finished(body)) if isinstance(body, dict) else (None, False)
+
+
+async def _watch(receive: Receive, seat: Seat) -> None:
+    """Notice that the caller has gone, also before the first byte of the answer."""
+    with suppress(asyncio.CancelledError):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        seat.hang_up()
