@@ -99,7 +99,10 @@ def loaded_by(*arguments: str) -> set[str]:
     return set(out.stdout.partition("==\n")[2].split())
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("bench", "--help"), ("savings", "--help"), ("--version",)])
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("bench", "--help"), ("savings", "--help"), ("serve", "--help"), ("--version",)]
+)
 def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
-    heavy = {"numpy", "polars", "model2vec", "faiss", "hnswlib", "tokenizers", "matplotlib", "aiohttp", "genai_prices"}
+    heavy = {"numpy", "polars", "model2vec", "faiss", "hnswlib", "tokenizers", "matplotlib", "aiohttp", "genai_prices",
+             "uvicorn", "starlette", "uvloop", "prometheus_client"}  # fmt: skip
     assert not heavy & loaded_by(*arguments)

@@ -12,18 +12,21 @@ from recall_cli.core.embed import HashEmbedder
 from recall_cli.core.request import text_request
 from recall_cli.core.sqlite import SqliteStore
 from recall_cli.core.store import MemoryStore
+from recall_cli.server.hot import HotStore
 from recall_cli.types import Completion, Store, Usage
 
 EMBEDDER = HashEmbedder()
 ANSWER = Completion(b'{"answer": "\x00\xff"}', "a-model", Usage(10, 5, 3, 2, 1), 12.5)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "hot"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "memory":
         made: Store = MemoryStore(EMBEDDER.dim)
     else:
         made = SqliteStore(tmp_path / "store.db", embedder=EMBEDDER)
+        if request.param == "hot":
+            made = HotStore(made, most=1_000)
     yield made
     made.close()
 
