@@ -64,6 +64,13 @@ class TableEmbedder:
             vector *= 1.0 / math.sqrt(square)
         return vector
 
+    def reads_all(self, text: str) -> bool:
+        """Return whether all of a text goes into its vector: what lies beyond `max_length` tokens does not."""
+        most, chars = len(self._ones), self._max_chars
+        if not most or len(text) < most:
+            return True
+        return (chars is None or len(text) <= chars) and len(self._ids(text)) < most
+
     def embed_many(self, texts: Sequence[str]) -> Vector:
         """Return one row a text, shape (len(texts), dim); equal to `embed` row by row."""
         ids = [self._ids(text[: self._max_chars]) for text in texts]

@@ -48,6 +48,7 @@ class Keeper:
 
     def __init__(self, cache: Cache, limits: Limits, metrics: Metrics) -> None:
         self.cache = cache
+        self._reads_all: Callable[[str], bool] | None = getattr(cache.embedder, "reads_all", None)
         self._limits = limits
         self._metrics = metrics
         self._writer = ThreadPoolExecutor(1, "recall-writer")
@@ -69,6 +70,10 @@ class Keeper:
                 return found
             if request.exact_only:
                 return Lookup(Decision(Outcome.MISS, reason="exact_only"))
+            if self._reads_all is not None and not self._reads_all(request.text):
+                # Two such texts may differ in what the embedder never saw: they are matched by identity alone.
+                request.exact_only = True
+                return Lookup(Decision(Outcome.MISS, reason="too_long_to_compare"))
             if self._is_quick(request):
                 return self._match(request)
             future = asyncio.get_running_loop().run_in_executor(self._lookers, self._match, request)

@@ -35,8 +35,9 @@ SHAPING = (b"anthropic-version", b"anthropic-beta", b"openai-beta")
 
 KNOWN_CREDENTIALS = 4_096
 """Tenants whose digest is remembered, to not make it anew at every request."""
-KNOWN_REQUESTS = 8_192
-"""The same for requests: a kilobyte or two each."""
+KNOWN_REQUESTS = 4_096
+"""The same for requests, of `KNOWN_BYTES` at most: what is remembered stays below 16 MB or so."""
+KNOWN_BYTES = 4_096
 
 
 @dataclass(slots=True)
@@ -187,9 +188,11 @@ class Planner:
             made = self._read(dialect, raw, tenant)
             if isinstance(made, Bypass):
                 return made
-            if len(self._known) >= KNOWN_REQUESTS:
-                self._known.clear()
-            known = self._known[key] = made
+            known = made
+            if len(raw) <= KNOWN_BYTES:
+                if len(self._known) >= KNOWN_REQUESTS:
+                    self._known.clear()
+                self._known[key] = made
         request, stream, wants_usage = known
         return Ask(request, raw, controls, stream, wants_usage, tenant)
 

@@ -552,7 +552,7 @@ def test_make_plan_is_for_tests_only() -> None:
 
 def test_a_lookup_that_takes_too_long_is_gone_on_without(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     proxy, _ = start(limits=Limits(lookup_s=0.05))
-    long = "How do I reset my password? " + "It is the one of my account. " * 100
+    long = "How do I reset my password? " + "It is the one of my account. " * 55
     fill(proxy, long)
     held = threading.Event()
     cache = proxy.server.keeper.cache

@@ -157,6 +157,18 @@ def test_what_means_nothing_alone_hits_by_identity_only(prompt: str, start: Star
     assert ask(proxy, prompt).outcome == "EXACT"
 
 
+def test_texts_that_differ_beyond_what_the_embedder_reads_never_meet(start: Start) -> None:
+    proxy, upstream = start(provider(lambda prompt: prompt[-20:]))
+    long = "Please sum up this letter in one sentence. " * 100
+    fill(proxy, long + "It is about the garden.")
+    other = ask(proxy, long + "It is about the money.")
+    assert (other.outcome, other.reason) == ("MISS", "too_long_to_compare")
+    assert other.text.endswith("the money.")
+    proxy.settle()
+    assert ask(proxy, long + "It is about the money.").outcome == "EXACT"
+    assert len(upstream.seen) == 2
+
+
 def broken(**message: Any) -> dict[str, Any]:
     return {**chat()["choices"][0], **message}
 
