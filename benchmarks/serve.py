@@ -299,7 +299,8 @@ def soak(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     (folder / "mixed").write_text("\n".join(lines))
     with (
         running(role("upstream", UPSTREAM_PORT), UPSTREAM_PORT, 1, folder / "servers.log"),
-        running(serve(folder, folder / "soak.db", "--policy", "adaptive", "--max-entries", "1000"), PORT, 0,
+        running(serve(folder, folder / "soak.db", "--policy", "adaptive", "--max-entries", "1000",
+                      "--verify-sample", "0.05"), PORT, 0,
                 folder / "servers.log") as server,
     ):  # fmt: skip
         for minute in range(arguments.soak):
