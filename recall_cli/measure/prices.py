@@ -111,7 +111,7 @@ class PriceBook:
         tier = "" if tier in STANDARD_TIERS else tier
         name = (provider, model)
         if name not in self._listings:
-            known = [(at, one.find(provider, model)) for at, one in enumerate(self._lists)] if model else []
+            known = [(at, one.find(provider, model)) for at, one in enumerate(self._lists)]
             self._listings[name] = [(at, listing) for at, listing in known if listing is not None]
         for at, listing in self._listings[name]:
             if (sheet := listing.sheet(when, tier)) is not None:

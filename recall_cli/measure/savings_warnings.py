@@ -87,6 +87,13 @@ def _about_times(found: Rows, summary: dict[str, Any]) -> list[Warn | None]:
         Warn("naive_times", f"{tally.naive_times:,} times name no zone and were read as UTC")
         if tally.naive_times
         else None,
+        Warn(
+            "relative_times",
+            f"{found.relative:,} times count from the start of a trace and name no day"
+            + ("; they are taken to come before all others" if found.relative < len(found) - untimed else ""),
+        )
+        if found.relative
+        else None,
         Warn("bad_times", f"{tally.bad_times:,} time fields could not be read as a time") if tally.bad_times else None,
         Warn(
             "day_only_times",
@@ -186,7 +193,7 @@ def _about_dollars(found: Rows, summary: dict[str, Any], models: list[dict[str, 
         )
         if found.odd_tiers
         else None,
-        Warn("undated_prices", f"{found.undated:,} requests without a time are priced as of today")
+        Warn("undated_prices", f"{found.undated:,} requests without a date are priced as of today")
         if found.undated
         else None,
     ]
