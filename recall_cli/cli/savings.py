@@ -27,32 +27,8 @@ from recall_cli.cli.savings_options import (
     named_columns,
 )
 from recall_cli.cli.savings_tables import column, duration, replay_tables, tier_tables
-from recall_cli.measure.savings_words import model_names, usd
+from recall_cli.measure.savings_words import REASONS, model_names, usd
 from recall_cli.types import Result
-
-REASONS = {
-    "no_text": "no text in the log, nor a key of it",
-    "hidden_prompt": "the log does not show all that was asked",
-    "sampled": "sampled: temperature unset or above 0",
-    "tools": "tools offered in the request",
-    "tool_calls": "answer calls tools",
-    "tool_result": "last turn is a tool result",
-    "last_turn_not_user": "last turn is not the user's",
-    "media": "images, files or audio",
-    "server_state": "relies on state at the provider",
-    "web_search": "the model searches the web",
-    "no_content": "last turn has no content",
-    "no_messages": "no messages",
-    "not_canonical_json": "holds what no JSON key can be made of",
-    "truncated": "answer cut off by a token limit",
-    "stream_cut_off": "stream without its end",
-    "refusal": "answer refused or filtered",
-    "error": "failed call",
-    "no_answer": "no answer in the log",
-    "answer_unreadable": "answer not readable",
-    "empty_answer": "empty answer",
-    "already_cached": "already served by a cache",
-}
 
 Logs = Annotated[
     list[str],

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from recall_cli.logs.lines import ODDITIES
+from recall_cli.logs.reasons import told
 from recall_cli.logs.spans import MAX_DURATION_S
 from recall_cli.measure.prices import PriceBook
 from recall_cli.measure.savings_rows import Rows
-from recall_cli.measure.savings_words import model_names, percent, usd
+from recall_cli.measure.savings_words import NO_MODEL, model_names, percent, usd
 from recall_cli.types import Warn
 
 NO_TIER = {"hits": 0, "answers_equal": {"n": 0, "equal": 0}, "tau": 0.0}
@@ -207,6 +209,13 @@ def money_warnings(prices: PriceBook, summary: dict[str, Any]) -> list[Warn]:
             f"{calls:,} requests of the service tier {tier!r} are priced at the standard price: no list has that tier"
         )
         found.append(Warn("tier_at_standard", text, "give its prices with --prices FILE"))
+    if halved := prices.halved():
+        named = ", ".join([model or NO_MODEL for model in halved][:5]) + (", ..." if len(halved) > 5 else "")
+        text = (
+            f"{sum(halved.values()):,} batch requests are priced at half, as OpenAI and Anthropic bill theirs; that "
+            f"nobody vouches for: {named}"
+        )
+        found.append(Warn("batch_halved", text, 'give their price with --prices FILE, under "tier": "batch"'))
     if unused := prices.unused():
         named = ", ".join(unused)
         hint = "name the model as the log does; the table by model shows how"
@@ -252,11 +261,10 @@ def _about_the_bill(bill: dict[str, Any] | None) -> list[Warn | None]:
 def _about_reading(found: Rows) -> list[Warn | None]:
     tally = found.tally
     skipped = sum(tally.skipped.values())
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in tally.skipped.most_common())
-    odd = ", ".join(f"{reason} {count:,}" for reason, count in tally.repaired.most_common())
+    odd = ", ".join(f"{count:,} with {ODDITIES[oddity]}" for oddity, count in tally.repaired.most_common())
     return [
         *(Warn("damaged_log", fault) for fault in tally.faults),
-        Warn("skipped_lines", f"{skipped:,} of {tally.lines:,} lines are no request/response pair: {reasons}")
+        Warn("skipped_lines", f"{skipped:,} of {tally.lines:,} lines are no call: {told(tally.skipped)}")
         if skipped
         else None,
         Warn("repaired_lines", f"{sum(tally.repaired.values()):,} lines are not strict JSON but were read: {odd}")

@@ -583,7 +583,10 @@ def llm_turns_db(calls: Sequence[Known], folder: Path) -> Written:
         db.execute("INSERT INTO parts VALUES (NULL, ?, 0, 'text', NULL, NULL, ?)", (system, json.dumps(text)))
     for i, c in enumerate(calls):
         details = {"prompt_tokens_details": {"cached_tokens": c.cached, "cache_write_tokens": c.written}}
-        for hash, parent, role, said in ((f"q{i}", c.system, "user", c.text), (f"a{i}", f"q{i}", "assistant", c.answer)):
+        for hash, parent, role, said in (
+            (f"q{i}", c.system, "user", c.text),
+            (f"a{i}", f"q{i}", "assistant", c.answer),
+        ):
             db.execute("INSERT INTO messages VALUES (?, ?, ?, NULL)", (hash, parent, role))
             db.execute("INSERT INTO parts VALUES (NULL, ?, 0, 'text', NULL, ?, NULL)", (hash, said))
         db.execute(
