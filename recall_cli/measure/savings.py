@@ -208,6 +208,7 @@ def _summary(plan: Plan, rows: Rows, found: Replayed, told: dict[str, Any]) -> d
         }
     excluded = excluded_by_reason(rows)
     main_exclusion = max(excluded, key=lambda reason: excluded[reason]["requests"], default="")
+    unseen = {reason: group for reason, group in excluded.items() if reason in UNSEEN}
     sampled = if_sampled_allowed(rows, spend) if main_exclusion == SAMPLED else None
     order = "time" if len(timed) == len(rows) else "partly by file position" if len(timed) else "file position"
     coarse = judge.COARSE_TIMES if judge.leans(both["hits"], same_instant) else ""
@@ -234,8 +235,9 @@ def _summary(plan: Plan, rows: Rows, found: Replayed, told: dict[str, Any]) -> d
         costs=told["cache_costs"]["total_usd"],
         estimated=(told["estimated_usage"] or {"share": 0.0})["share"],
         repeats_sampled=rows.sampled_admitted > 0,
-        unseen=sum(group["requests"] for reason, group in excluded.items() if reason in UNSEEN),
-        unseen_spend=sum(group["usd"] for reason, group in excluded.items() if reason in UNSEEN),
+        unseen=sum(group["requests"] for group in unseen.values()),
+        unseen_spend=sum(group["usd"] for group in unseen.values()),
+        unseen_as=max(unseen, key=lambda reason: unseen[reason]["requests"], default=""),
         kept_once=2 * rows.tally.formats["recall-store"] > rows.tally.records,
         sampled=judge.Sampled(sampled["exact"]["hits"], sampled["exact"]["share"]) if sampled else None,
     )

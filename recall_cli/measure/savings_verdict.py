@@ -145,6 +145,8 @@ class Facts:
     unseen: int = 0
     """Requests kept out because the log does not show them whole."""
     unseen_spend: float = 0.0
+    unseen_as: str = ""
+    """The most frequent reason for it."""
     kept_once: bool = False
     """The log is a store, which keeps one row of all equal requests."""
 
@@ -213,13 +215,9 @@ def _unseen(facts: Facts, priced: bool) -> str:
         return ""
     cost = f"; what they cost is known: {usd(facts.unseen_spend)}" if facts.unseen_spend else ""
     return (
-        f"Not enough data: the log does not show {facts.unseen:,} of {facts.requests:,} requests whole, mainly for "
-        f"this: {_main(facts)}. Whether one repeats another cannot be told{cost}."
+        f"Not enough data: whether {facts.unseen:,} of {facts.requests:,} requests could be answered by a cache cannot "
+        f"be told ({REASONS[facts.unseen_as]}){cost}."
     )
-
-
-def _main(facts: Facts) -> str:
-    return REASONS.get(facts.main_exclusion, facts.main_exclusion)
 
 
 def _by_dollars(facts: Facts) -> str:
@@ -331,7 +329,8 @@ def _neighbours(facts: Facts) -> str:
 def _kept_out(facts: Facts, otherwise: str = ", unless") -> str:
     """Return what keeps requests out; for sampled ones also what admitting them would bring."""
     if facts.sampled is None:
-        return f"; kept out mainly for this: {_main(facts)}" if facts.main_exclusion else ""
+        reason = facts.main_exclusion
+        return f"; kept out mainly for this: {REASONS.get(reason, reason)}" if reason else ""
     hits, share = facts.sampled.hits, facts.sampled.share
     brings = (
         f"answer {hits:,} of {facts.requests:,} requests" if share is None else f"save {_percent(share)} of the spend"

@@ -73,9 +73,10 @@ def flaws() -> set[str]:
     found: set[str] = set()
     for tree in TREES:
         for node in ast.walk(tree):
-            if isinstance(node, ast.keyword) and node.arg == "flaw":
-                found.update(leaves(node.value))
-            elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).split(".")[-1] == "flaw":
+            target = node.arg if isinstance(node, ast.keyword) else None
+            if isinstance(node, ast.Assign):
+                target = ast.unparse(node.targets[0]).rpartition(".")[2]
+            if target == "flaw" and isinstance(node, (ast.keyword, ast.Assign)):
                 found.update(leaves(node.value))
             elif isinstance(node, ast.Call) and ast.unparse(node.func) == "Bypass":
                 found.update(leaf for argument in node.args for leaf in leaves(argument))

@@ -149,14 +149,15 @@ ALLOWED = "repeating a sampled answer is acceptable to you: with --allow-sampled
          "this: tools"),
         # What the log does not show could turn any verdict.
         ({"cacheable": 0, "priced": 0, "cacheable_spend": 0.0, "unseen": 500, "unseen_spend": 4.5,
-          "main_exclusion": "no_text"},
-         "Not enough data: the log does not show 500 of 1,000 requests whole, mainly for this: no text in the log, nor "
-         "a key of it. Whether one repeats another cannot be told; what they cost is known: $4.50."),
+          "unseen_as": "no_text"},
+         "Not enough data: whether 500 of 1,000 requests could be answered by a cache cannot be told (no text in the "
+         "log, nor a key of it); what they cost is known: $4.50."),
         ({"cacheable": 0, "priced": 0, "spend": 0.0, "cacheable_spend": 0.0, "unseen": 1000,
-          "main_exclusion": "hidden_prompt"},
-         "Not enough data: the log does not show 1,000 of 1,000 requests whole, mainly for this: the log does not show "
-         "all that was asked. Whether one repeats another cannot be told."),
-        ({"cacheable_spend": 0.9, "unseen": 20, "unseen_spend": 0.2}, "Not enough data: the log does not show 20 of "),
+          "unseen_as": "hidden_prompt"},
+         "Not enough data: whether 1,000 of 1,000 requests could be answered by a cache cannot be told (the log does "
+         "not show all that was asked)."),
+        ({"cacheable_spend": 0.9, "unseen": 20, "unseen_spend": 0.2, "unseen_as": "no_answer"},
+         "Not enough data: whether 20 of 1,000 "),
         ({"cacheable_spend": 0.9, "unseen": 20, "unseen_spend": 0.09}, "Not worth it: a cache could serve at most "),
         ({"cacheable": 0, "priced": 0, "cacheable_spend": 0.0, "unseen": 499},
          "Not worth it: a cache could serve at most 0 of 1,000 requests"),
