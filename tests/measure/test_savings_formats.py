@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -9,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_writers import CLAUDE, WRITERS, Known, Written
+from log_writers import CLAUDE, WRITERS, Known, Written, anthropic_batch, mooncake, openai_batch, pairs
 
 from recall_cli.measure.savings import Plan, run
 from recall_cli.measure.savings_money import MoneyPlan
@@ -133,3 +135,110 @@ def test_hits_and_dollars(name: str, write: Writer, allow_sampled: bool, tmp_pat
             assert found["usd_output"] == number(sum((costs[i][1] for i in hits), Decimal(0)))
         every = [i for hits in told.values() for i in hits]
         assert s["saved_usd"] == number(sum((sum(costs[i]) for i in every), Decimal(0)))
+
+
+@pytest.mark.parametrize(("name", "write"), CASES)
+def test_what_a_format_does_not_tell_is_said(name: str, write: Writer, tmp_path: Path) -> None:
+    """No hit rate without texts or keys of them, no dollars without counts, and no verdict from a store."""
+    written = write(CALLS, tmp_path)
+    result = measured(written, True, "exact")
+    s, codes = result.summary, [warning.code for warning in result.warnings]
+    blind = written.flaw and name != "mooncake"
+    assert (s["tiers"]["exact"]["hit_rate"] is None) is bool(blind)
+    if blind:
+        assert s["verdict"].startswith("Not enough data: whether 14 of 14 requests could be answered by a cache cannot")
+        assert s["excluded"][written.flaw]["requests"] == len(CALLS)
+    if name == "recall-store":
+        assert s["verdict"].startswith("Not enough data: the 8 requests are those of recall's own store")
+    counted = bool(written.facts & {"usage", "usage_read", "tokens"})
+    assert (s["spend_usd"] > 0) is counted
+    assert ("no_usage" in codes) is not counted
+    assert ("unordered" in codes) is not (written.facts & {"start", "at"})
+
+
+LINES = ("pairs", "anthropic_pairs", "responses_pairs", "litellm", "litellm_spend", "langfuse", "helicone", "otel",
+         "otel_old", "otel_events", "openinference", "vercel", "plain_jsonl")  # fmt: skip
+"""Writers of one file of lines that hold both texts and the counts."""
+
+
+@pytest.mark.parametrize(("name", "write"), [case for case in CASES if case.id in LINES])
+def test_rows_without_counts_are_estimated_from_those_with(name: str, write: Writer, tmp_path: Path) -> None:
+    """25 rows teach what a call costs; the same call without counts is priced so."""
+    known = tuple(Known(f"Question {i:02}", "Yes.", 60 * i, session=f"s-{i}", input=30, output=7) for i in range(26))
+    written = write(known, tmp_path)
+    (path,) = written.paths
+    rows = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join(without_counts(row) if "Question 25" in row else row for row in rows), encoding="utf-8")
+    result = measured(written, True, "exact")
+    assert result.summary["requests_without_usage"] == 0
+    assert result.summary["estimated_usage"]["requests"] == 1
+    assert result.summary["spend_usd"] == pytest.approx(26 * float(sum(cost(known[0], written))))
+    assert "estimated_usage" in [warning.code for warning in result.warnings]
+
+
+def without_counts(row: str) -> str:
+    """Return a line of JSON without anything that counts tokens, however deep and in whatever string."""
+
+    def counts(item: Any) -> bool:
+        return isinstance(item, dict) and bool(COUNTS.search(str(item.get("key"))))
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: cut(held) for name, held in value.items() if not COUNTS.search(name)}
+        if isinstance(value, list):
+            return [cut(item) for item in value if not counts(item)]
+        if isinstance(value, str) and value.startswith("{"):
+            return json.dumps(cut(json.loads(value)))
+        return value
+
+    return json.dumps(cut(json.loads(row)))
+
+
+COUNTS = re.compile("usage|token", re.IGNORECASE)
+
+
+def test_a_traces_own_clock_dates_no_price(tmp_path: Path) -> None:
+    """A list that begins in 2020 prices a trace that counts from its start: 1970 would have no price."""
+    written = mooncake(CALLS, tmp_path)
+    prices = tmp_path / "prices.json"
+    prices.write_text(json.dumps({"prices": [{"model": "(no model)", "input": 2, "output": 8, "from": "2020-01-01"}]}))
+    plan = Plan([str(written.paths[0])], tiers="exact", money=MoneyPlan(prices=str(prices)))
+    result = run(plan)
+    assert result.summary["spend_usd"] == number(sum((sum(cost(c, written)) for c in CALLS), Decimal(0)))
+    said = {warning.code: warning.message for warning in result.warnings}
+    assert said["relative_times"] == "14 times count from the start of a trace and name no day"
+    assert said["undated_prices"] == "14 requests without a date are priced as of today"
+    other = pairs(CALLS[:2], tmp_path)
+    both = run(Plan([str(written.paths[0]), str(other.paths[0])], tiers="exact"))
+    said = {warning.code: warning.message for warning in both.warnings}
+    assert said["relative_times"].endswith("; they are taken to come before all others")
+    assert [row["hour"] for row in both.summary["groups"]["hour"]] == ["14:00", "no time"]
+
+
+@pytest.mark.parametrize(
+    ("write", "model", "flags", "warned"),
+    [
+        (openai_batch, "gpt-4o", (), False),
+        (anthropic_batch, CLAUDE, (), False),
+        (openai_batch, "gpt-4o", ("gpt-4o=2,8",), False),
+        (openai_batch, "ours", ("ours=2,8",), True),
+        (openai_batch, "mistral/mistral-large-latest", (), True),
+    ],
+)
+def test_a_batch_that_is_halved_for_want_of_a_price_is_said(
+    write: Writer, model: str, flags: tuple[str, ...], warned: bool, tmp_path: Path
+) -> None:
+    written = write([replace(call, model=model) for call in CALLS], tmp_path)
+    paths = [str(path) for path in written.paths]
+    result = run(Plan(paths, tiers="exact", money=MoneyPlan(price=flags)))
+    said = {warning.code: warning.message for warning in result.warnings}
+    assert result.summary["spend_usd"] > 0
+    assert ("batch_halved" in said) is warned
+    if warned:
+        assert said["batch_halved"].startswith("14 batch requests are priced at half, as OpenAI and Anthropic bill ")
+        assert said["batch_halved"].endswith(f"that nobody vouches for: {model}")
+    dear = tmp_path / "prices.json"
+    dear.write_text(json.dumps({"prices": [{"model": model, "tier": "batch", "input": 3, "output": 3}]}))
+    own = run(Plan(paths, tiers="exact", money=MoneyPlan(prices=str(dear))))
+    assert "batch_halved" not in [warning.code for warning in own.warnings]
+    assert own.summary["spend_usd"] == number(Decimal(sum(c.input + c.output for c in CALLS)) * 3 / 10**6)
