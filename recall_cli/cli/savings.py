@@ -27,6 +27,7 @@ from recall_cli.cli.savings_options import (
     named_columns,
 )
 from recall_cli.cli.savings_tables import column, duration, replay_tables, tier_tables
+from recall_cli.logs.reasons import words
 from recall_cli.measure.savings_words import REASONS, model_names, usd
 from recall_cli.types import Result
 
@@ -130,6 +131,8 @@ def _tables(result: Result, *, whole: bool) -> list[Block]:
         blocks.append(Line(_to_check(len(s["to_check"]))))
     if s["excluded"]:
         blocks.append(_excluded(s))
+    if s["skipped"]:
+        blocks.append(_skipped(s))
     if s["cacheable"]:
         blocks += replay_tables(s)
     blocks += [_models(result), _tokens(result), *money.money_blocks(s, len(result.rows), whole=whole)]
@@ -194,6 +197,15 @@ def _excluded(s: Mapping[str, Any]) -> Block:
         for (reason, group), cell in zip(groups.items(), spent, strict=True)
     ]
     return table("What no cache may answer, and why", ("reason", "requests", "spent"), rows)
+
+
+def _skipped(s: Mapping[str, Any]) -> Block:
+    most = sorted(s["skipped"].items(), key=lambda reason: (-reason[1], reason[0]))
+    return table(
+        f"Of {count(s['lines'])} lines, those that are no call, and why",
+        ("reason", "lines"),
+        [(words(reason), count(n)) for reason, n in most],
+    )
 
 
 def _models(result: Result) -> Block:

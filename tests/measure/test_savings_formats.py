@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 from log_writers import CLAUDE, WRITERS, Known, Written, anthropic_batch, mooncake, openai_batch, pairs
 
+from recall_cli.cli.app import main
+from recall_cli.logs.reasons import SKIPPED
 from recall_cli.measure.savings import Plan, run
 from recall_cli.measure.savings_money import MoneyPlan
+from recall_cli.measure.savings_words import REASONS
 from recall_cli.types import Result
 
 Writer = Callable[[Sequence[Known], Path], Written]
@@ -242,3 +245,19 @@ def test_a_batch_that_is_halved_for_want_of_a_price_is_said(
     own = run(Plan(paths, tiers="exact", money=MoneyPlan(prices=str(dear))))
     assert "batch_halved" not in [warning.code for warning in own.warnings]
     assert own.summary["spend_usd"] == number(Decimal(sum(c.input + c.output for c in CALLS)) * 3 / 10**6)
+
+
+@pytest.mark.parametrize(("name", "write"), CASES)
+def test_every_format_prints_in_words(
+    name: str, write: Writer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All tiers, as people run it: no name of a reason, no time of 1970, and no line without its reason."""
+    written = write(CALLS, tmp_path)
+    page = tmp_path / "page.html"
+    flags = [flag for price in FLAGS for flag in ("--price", price)]
+    assert main(["savings", *map(str, written.paths), "-e", "hash-v1", "--report", str(page), *flags]) == 0
+    out, err = capsys.readouterr()
+    for shown in (out, err, page.read_text(encoding="utf-8")):
+        assert not set(re.findall(r"\b[a-z]+_[a-z_]+\b", shown)) & {*SKIPPED, *REASONS}
+        assert "1970" not in shown
+    assert ("those that are no call, and why" in out) is (written.others > 0)
