@@ -9,7 +9,7 @@ import typer
 
 from recall_cli.cli import options
 from recall_cli.cli import savings_money as money
-from recall_cli.cli.blocks import Block, Line, count, table
+from recall_cli.cli.blocks import Block, Line, count, percent, table
 from recall_cli.cli.render import Output
 from recall_cli.cli.report import Page
 from recall_cli.cli.savings_charts import charts
@@ -233,6 +233,9 @@ def _basis(s: Mapping[str, Any]) -> Iterator[str]:
     yield _formats(s)
     if s["priced_requests"]:
         yield from money.price_lines(s["price_source"])
+    if s["spend_usd"]:
+        share = percent(s["spend_usd_input"] / s["spend_usd"])
+        yield f"Of the {usd(s['spend_usd'])} spent {share} went for input tokens, the rest for output."
     read = "; ".join(
         f"{provider} {how} ({count(rows)} requests)"
         for provider, ways in s["usage_read"].items()

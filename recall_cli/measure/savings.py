@@ -261,6 +261,7 @@ def _summary(plan: Plan, rows: Rows, found: Replayed, told: dict[str, Any]) -> d
         "to_check": to_check(rows, found, plan.seed),
         "exact_hits_displaced": displaced(found),
         "spend_usd": dollars(spend),
+        "spend_usd_input": dollars(dollars_of(sums.of("cost_input"))),
         "saved_usd": both["usd"],
         "saved_usd_interval": both["usd_interval"],
         "saved_usd_interval_blocks": {"unit": where.unit, "n": where.count, "level": judge.USD_LEVEL},

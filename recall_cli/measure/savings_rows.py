@@ -73,6 +73,8 @@ class Rows:
     odd_tiers: int = 0
     undated: int = 0
     """Priced rows without a day: they are priced as of today."""
+    keyed: int = 0
+    """Rows without text that a key tells apart: only an equal one can answer them."""
     relative: int = 0
     """Rows whose time counts from the start of a trace."""
     sampled_admitted: int = 0
@@ -130,6 +132,7 @@ def collect(
             uncounted.reconciliation.add(Decimal(cost[1] + cost[2]) / PICO if cost[0] else None, record.cost)
         start = _time(record.start)
         found.relative += start < EPOCH_MIN
+        found.keyed += bool(record.key)
         source, _, line = record.source.rpartition(":")
         found.columns.append(
             (

@@ -45,6 +45,13 @@ def _about_tiers(found: Rows, summary: dict[str, Any]) -> list[Warn | None]:
     )
     allowed = summary["if_sampled_allowed"]
     return [
+        Warn(
+            "keys_alone",
+            f"{found.keyed:,} requests have no text but a key that equal ones share: what other wordings of a question "
+            "would add is not known",
+        )
+        if found.keyed
+        else None,
         Warn("semantic_unverified", f"nobody has checked the semantic hits{how}", hint) if semantic["hits"] else None,
         Warn(
             "sampled_excluded",

@@ -130,6 +130,9 @@ def test_azures_conversations(shared_data: Path, capsys: pytest.CaptureFixture[s
     assert (s["requests"], tokens(document)) == (len(rows), (asked, 0, given))
     assert s["spend_usd"] == float(Decimal(asked + 4 * given) / 10**6)
     assert asked / (asked + 4 * given) == pytest.approx(0.5325, abs=5e-5)
+    assert s["spend_usd_input"] == float(Decimal(asked) / 10**6)
+    assert main(["savings", str(path), "--tiers", "exact", "--price", "(no model)=1,4"]) == 0
+    assert "Of the $12.96 spent 53.3 % went for input tokens, the rest for output." in capsys.readouterr().out
     assert s["tiers"]["exact"]["hit_rate"] is None
     assert s["verdict"].startswith("Not enough data: whether 6,000 of 6,000 requests could be answered by a cache")
 
