@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from recall_cli.cli.blocks import NONE, Block, Line, count, number, percent, rate, table
-from recall_cli.cli.savings import REASONS
 from recall_cli.cli.savings_tables import duration
-from recall_cli.measure.savings_words import usd
+from recall_cli.logs.reasons import words
+from recall_cli.measure.savings_words import REASONS, usd
 
 ORDERS = {"time": "in time order", "partly time": "in time order as far as known", "file position": "by file position"}
 
@@ -17,7 +17,7 @@ def opening(workload: str, log: Mapping[str, Any]) -> list[Block]:
     """Return what comes before the policies: the log, what was left out, the comparator and the judge."""
     blocks: list[Block] = [Line(_log(workload, log))]
     left_out = [(REASONS.get(reason, reason), count(n)) for reason, n in log["excluded"].items()]
-    left_out += [(f"line: {reason.replace('_', ' ')}", count(n)) for reason, n in log["skipped"].items()]
+    left_out += [(f"line: {words(reason)}", count(n)) for reason, n in log["skipped"].items()]
     if left_out:
         blocks.append(table("What is left out, and why", ("reason", "requests"), left_out))
     return [*blocks, *map(Line, _truth(log)), Line("")]

@@ -9,7 +9,7 @@ import typer
 
 from recall_cli.cli import options
 from recall_cli.cli import savings_money as money
-from recall_cli.cli.blocks import Block, Line, count, table
+from recall_cli.cli.blocks import Block, Line, count, percent, table
 from recall_cli.cli.render import Output
 from recall_cli.cli.report import Page
 from recall_cli.cli.savings_charts import charts
@@ -27,32 +27,9 @@ from recall_cli.cli.savings_options import (
     named_columns,
 )
 from recall_cli.cli.savings_tables import column, duration, replay_tables, tier_tables
-from recall_cli.measure.savings_words import model_names, usd
+from recall_cli.logs.reasons import words
+from recall_cli.measure.savings_words import REASONS, model_names, usd
 from recall_cli.types import Result
-
-REASONS = {
-    "no_text": "no text in the log, nor a key of it",
-    "hidden_prompt": "the log does not show all that was asked",
-    "sampled": "sampled: temperature unset or above 0",
-    "tools": "tools offered in the request",
-    "tool_calls": "answer calls tools",
-    "tool_result": "last turn is a tool result",
-    "last_turn_not_user": "last turn is not the user's",
-    "media": "images, files or audio",
-    "server_state": "relies on state at the provider",
-    "web_search": "the model searches the web",
-    "no_content": "last turn has no content",
-    "no_messages": "no messages",
-    "not_canonical_json": "holds what no JSON key can be made of",
-    "truncated": "answer cut off by a token limit",
-    "stream_cut_off": "stream without its end",
-    "refusal": "answer refused or filtered",
-    "error": "failed call",
-    "no_answer": "no answer in the log",
-    "answer_unreadable": "answer not readable",
-    "empty_answer": "empty answer",
-    "already_cached": "already served by a cache",
-}
 
 Logs = Annotated[
     list[str],
@@ -154,6 +131,8 @@ def _tables(result: Result, *, whole: bool) -> list[Block]:
         blocks.append(Line(_to_check(len(s["to_check"]))))
     if s["excluded"]:
         blocks.append(_excluded(s))
+    if s["skipped"]:
+        blocks.append(_skipped(s))
     if s["cacheable"]:
         blocks += replay_tables(s)
     blocks += [_models(result), _tokens(result), *money.money_blocks(s, len(result.rows), whole=whole)]
@@ -220,6 +199,15 @@ def _excluded(s: Mapping[str, Any]) -> Block:
     return table("What no cache may answer, and why", ("reason", "requests", "spent"), rows)
 
 
+def _skipped(s: Mapping[str, Any]) -> Block:
+    most = sorted(s["skipped"].items(), key=lambda reason: (-reason[1], reason[0]))
+    return table(
+        f"Of {count(s['lines'])} lines, those that are no call, and why",
+        ("reason", "lines"),
+        [(words(reason), count(n)) for reason, n in most],
+    )
+
+
 def _models(result: Result) -> Block:
     rows = result.rows
     spent = column([row["spend_usd"] for row in rows])
@@ -245,6 +233,9 @@ def _basis(s: Mapping[str, Any]) -> Iterator[str]:
     yield _formats(s)
     if s["priced_requests"]:
         yield from money.price_lines(s["price_source"])
+    if s["spend_usd"]:
+        share = percent(s["spend_usd_input"] / s["spend_usd"])
+        yield f"Of the {usd(s['spend_usd'])} spent {share} went for input tokens, the rest for output."
     read = "; ".join(
         f"{provider} {how} ({count(rows)} requests)"
         for provider, ways in s["usage_read"].items()

@@ -10,6 +10,7 @@ from typing import Any
 from recall_cli.cli.blocks import count
 from recall_cli.cli.charts import OTHER, Bar, BarChart, Chart, LineChart, Point, Series
 from recall_cli.cli.savings_tables import size_of
+from recall_cli.logs.times import dated
 from recall_cli.measure.savings_words import usd, usd_digits
 from recall_cli.types import Result
 
@@ -89,7 +90,8 @@ def _over_time(parts: Sequence[Mapping[str, Any]]) -> LineChart:
     days = width * len(parts) >= 2 * DAY_S
     step = max(1, len(parts) // TICKS)
     ticks = tuple((middle[at], moment(parts[at]["start"], days=days)) for at in range(0, len(parts), step))
-    note = "Cacheable requests in 24 equal parts of the span, UTC. The band shows how few requests a point rests on."
+    clock = "UTC" if dated(parts[0]["start"]) else "from the start of the trace"
+    note = f"Cacheable requests in 24 equal parts of the span, {clock}. The band shows how few requests a point has."
     return LineChart("Hit rate over time", (every, exact), ticks, _percent, note=note)
 
 
@@ -105,7 +107,12 @@ def _misses(sweep: Sequence[Mapping[str, Any]]) -> LineChart:
 
 
 def moment(seconds: float, *, days: bool | None = None) -> str:
-    """Return a time (UTC): its day and minute, or the one of them that tells points apart."""
+    """Return a time (UTC): its day and minute, or the one of them that tells points apart.
+
+    A time that counts from the start of a trace is told as such.
+    """
+    if not dated(seconds):
+        return f"{seconds / DAY_S:.1f} days" if days else f"{seconds / 60:.0f} min"
     form = "%Y-%m-%d %H:%M" if days is None else "%b %d" if days else "%H:%M"
     return datetime.fromtimestamp(seconds, UTC).strftime(form)
 

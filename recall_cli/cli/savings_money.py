@@ -53,7 +53,8 @@ Price = Annotated[
         envvar="RECALL_PRICE",
         metavar="MODEL=IN,OUT[,READ,WRITE]",
         rich_help_panel=MONEY,
-        help="Dollars per million tokens of one model; may be given several times, and wins over --prices.",
+        help="Dollars per million tokens of one model; may be given several times, and wins over --prices. "
+        "(no model) stands for calls that name none.",
     ),
 ]
 EmbedPrice = Annotated[

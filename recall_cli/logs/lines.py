@@ -43,6 +43,15 @@ MALFORMED = object()
 """Stands for a line that is no JSON; None would be the JSON value null."""
 
 
+ODDITIES = {
+    "byte_order_mark": "a byte order mark",
+    "invalid_utf8": "bytes that are no UTF-8, shown as \N{REPLACEMENT CHARACTER}",
+    "comma_at_its_end": "a comma at the end",
+    "not_strict_json": "what strict JSON does not allow, as NaN",
+}
+"""What makes a line need the lenient reading, in words."""
+
+
 def _oddity(line: bytes, text: str) -> str:
     if text.startswith("\ufeff"):
         return "byte_order_mark"

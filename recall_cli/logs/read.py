@@ -13,6 +13,7 @@ from recall_cli.logs.adapter import Adapter, Found
 from recall_cli.logs.clean import clean
 from recall_cli.logs.files import log_files
 from recall_cli.logs.formats import Formats
+from recall_cli.logs.reasons import told
 from recall_cli.logs.record import to_record
 from recall_cli.logs.rows import Row, read_rows
 from recall_cli.logs.tally import Tally
@@ -140,8 +141,8 @@ def _nothing(files: Sequence[str], tally: Tally, unseen: Sequence[str]) -> Input
         return InputError(
             f"{unseen[0]} in {name}", hint="check the name's spelling and case against the table's header"
         )
-    counts = [*tally.skipped.most_common(), *((f"part of a {k} call", n) for k, n in tally.merged.most_common())]
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts)
+    parts = [f"{count:,} part of a {format} call" for format, count in tally.merged.most_common()]
+    reasons = ", ".join(filter(None, (told(tally.skipped), *parts)))
     return InputError(
         f"none of the {tally.lines:,} lines of {name} is a request with messages ({reasons})",
         hint='each line needs {"request": {"model": ..., "messages": [...]}, "response": {...}, "timestamp": ...},'

@@ -68,8 +68,8 @@ def _checked(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
     first = next((chunk for chunk in chunks if chunk), b"")
     if first.startswith(UTF16_MARKS):
         raise InputError(f"{name} is UTF-16 text", hint="save it as UTF-8: iconv -f UTF-16 -t UTF-8 LOG > LOG.utf8")
-    if b"\0" in first:
-        # JSON text writes a NUL as an escape, never as the byte.
+    if b"\0" in first and not first.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")):
+        # JSON text writes a NUL as an escape, never as the byte; after a crash a log may hold some between its lines.
         raise InputError(f"{name} is a binary file", hint="a log is JSON Lines: one JSON object a line")
     yield first
     yield from chunks

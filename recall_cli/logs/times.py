@@ -55,6 +55,11 @@ def parse_time(value: Any) -> Moment | None:
     return Moment(seconds, naive, _is_day(text)) if EPOCH_MIN <= seconds < EPOCH_MAX else None
 
 
+def dated(seconds: float) -> bool:
+    """Return whether seconds count since the epoch; those of a trace may count from its own start, and NaN is none."""
+    return seconds >= EPOCH_MIN
+
+
 def clock(value: Any) -> str:
     """Return a time of day without its day ("9:05:07" as "09:05:07"), or "" when the value is none."""
     # A date has its first hyphen before any colon; the expression is asked about the rest.

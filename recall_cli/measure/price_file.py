@@ -11,7 +11,7 @@ recall's schema is one JSON object, prices in dollars per million tokens:
 
 `from` is a UTC day, `above` a number of input tokens, `call` dollars a call. A step above inherits what it does not
 name. A model is named as the log names it, or without the vendor (`gpt-4o` for `openai/gpt-4o`) when that vendor is
-the API's own: a price for `gpt-4o` is none for `azure/gpt-4o`.
+the API's own: a price for `gpt-4o` is none for `azure/gpt-4o`. `(no model)` prices calls that name none.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import Any
 from recall_cli.errors import InputError, UsageError
 from recall_cli.measure.price_table import split_vendor
 from recall_cli.measure.rates import KINDS, MILLION, ZERO, Rates, Sheet, batch
+from recall_cli.measure.savings_words import NO_MODEL
 
 LITELLM = re.compile(
     r"(?P<kind>input_cost_per_token|output_cost_per_token|cache_read_input_token_cost"
@@ -60,7 +61,9 @@ class OwnPrices:
     def find(self, provider: str, model: str) -> OwnListing | None:
         """Return the listing of a model, by its full name or by its name at the API's own vendor."""
         vendor, name = split_vendor(provider, model)
-        for known in dict.fromkeys((model, *([name, f"{provider}/{name}"] if vendor == provider else []))):
+        # A trace without models is one whose user knows what answered.
+        spellings = [model, *([name, f"{provider}/{name}"] if vendor == provider else [])] if model else [NO_MODEL]
+        for known in dict.fromkeys(spellings):
             tiers = {tier: dated for (listed, tier), dated in self._book.items() if listed == known}
             if tiers:
                 self.used.add(known)

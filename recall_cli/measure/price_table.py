@@ -26,6 +26,8 @@ class BundledTable:
         """Return the model's listing, or None when the table does not know it."""
         from genai_prices import data_snapshot
 
+        if not model:
+            return None
         vendor, name = split_vendor(provider, model)
         try:
             seller, info = data_snapshot.get_snapshot().find_provider_model(name, None, vendor, None)

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from recall_cli.measure.price_file import OwnPrices, parse_flags, read_prices
-from recall_cli.measure.price_table import BundledTable
+from recall_cli.measure.price_table import BundledTable, split_vendor
 from recall_cli.measure.rates import Cost, Sheet
 from recall_cli.types import Usage
 
 SLOT_S = 1800
 """Prices are looked up per half hour: the finest step at which any price in the table changes."""
+HALVING = ("openai", "anthropic")
+"""Vendors that say they bill batches at half the list price."""
 STANDARD_TIERS = ("", "default", "standard", "auto")
 
 
@@ -102,6 +104,14 @@ class PriceBook:
                 counts[tier] += found.calls
         return dict(counts)
 
+    def halved(self) -> dict[str, int]:
+        """Return the models whose batch calls are priced at half for no better reason than that OpenAI's would be."""
+        counts: Counter[str] = Counter()
+        for (provider, model, _, _), found in self._found.items():
+            if found.sheet is not None and found.sheet.halved and not _halves_batches(provider, model):
+                counts[model] += found.calls
+        return dict(counts)
+
     def unused(self) -> list[str]:
         """Return the models of the user's own flags that no call has."""
         own = (one for one in self._lists if isinstance(one, OwnPrices) and one.describe()["name"] == "--price")
@@ -111,12 +121,17 @@ class PriceBook:
         tier = "" if tier in STANDARD_TIERS else tier
         name = (provider, model)
         if name not in self._listings:
-            known = [(at, one.find(provider, model)) for at, one in enumerate(self._lists)] if model else []
+            known = [(at, one.find(provider, model)) for at, one in enumerate(self._lists)]
             self._listings[name] = [(at, listing) for at, listing in known if listing is not None]
         for at, listing in self._listings[name]:
             if (sheet := listing.sheet(when, tier)) is not None:
                 return _Found(sheet, at)
         return _Found(None, len(self._lists) - 1)
+
+
+def _halves_batches(provider: str, model: str) -> bool:
+    """Return whether a model is of a vendor that bills batches at half, as far as the bundled table knows the model."""
+    return split_vendor(provider, model)[0] in HALVING and BundledTable().find(provider, model) is not None
 
 
 def price_book(prices: str = "", flags: Sequence[str] = ()) -> PriceBook:

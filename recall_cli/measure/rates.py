@@ -7,7 +7,7 @@ prices that were looked up once for its model and day.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from recall_cli.types import Usage
@@ -96,6 +96,8 @@ class Sheet:
     """(input tokens above which the rates apply to the whole call, rates), lowest step first."""
     tier_priced: bool = True
     """Whether the rates are those of the service tier asked for; else they are the standard ones."""
+    halved: bool = False
+    """Whether they are half of the standard ones, for want of a list's own price of batches."""
 
     @staticmethod
     def of(steps: Mapping[int, Rates], *, tier_priced: bool = True) -> Sheet:
@@ -127,4 +129,4 @@ def batch(standard: Sheet) -> Sheet:
     OpenAI and Anthropic bill their batch interfaces at 50 % of list price, cached input included; a vendor with other
     terms needs prices of its own for the tier (--prices).
     """
-    return standard.scaled(Decimal("0.5"))
+    return replace(standard.scaled(Decimal("0.5")), halved=True)

@@ -16,6 +16,7 @@ from recall_cli.core.embed import DEFAULT_EMBEDDER, make_embedder
 from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
 from recall_cli.core.prior import shipped
 from recall_cli.errors import UsageError
+from recall_cli.logs.files import log_files
 from recall_cli.logs.read import read_logs
 from recall_cli.logs.tally import Tally
 from recall_cli.measure import savings_verdict as judge
@@ -61,6 +62,7 @@ from recall_cli.measure.savings_totals import blocks_of, dollars_of, groups_of
 from recall_cli.measure.savings_uncounted import Uncounted
 from recall_cli.measure.savings_walk_warnings import replay_warnings
 from recall_cli.measure.savings_warnings import money_warnings, warnings
+from recall_cli.measure.savings_words import UNSEEN
 from recall_cli.measure.token_estimate import Estimator
 from recall_cli.types import Policy, Progress, Result
 
@@ -170,9 +172,11 @@ def reading(logs: Sequence[str], progress: Progress | None) -> Callable[[int], N
     """Return what a reader of logs tells how far it is; None where nobody wants to know."""
     if progress is None:
         return None
-    # A pipe, a folder or a pattern: how much there is to read, nobody knows yet.
-    total = sum(map(os.path.getsize, logs)) if all(map(os.path.isfile, logs)) else 0
-    return lambda done: progress(done, total, "reading")
+    files = log_files(logs, Tally())
+    # How much comes through a pipe, nobody knows yet.
+    total = sum(map(os.path.getsize, files)) if all(map(os.path.isfile, files)) else 0
+    # A log that is still written to may give more than it had.
+    return lambda done: progress(min(done, total) if total else done, total, "reading")
 
 
 def _summary(plan: Plan, rows: Rows, found: Replayed, told: dict[str, Any]) -> dict[str, Any]:
@@ -204,6 +208,7 @@ def _summary(plan: Plan, rows: Rows, found: Replayed, told: dict[str, Any]) -> d
         }
     excluded = excluded_by_reason(rows)
     main_exclusion = max(excluded, key=lambda reason: excluded[reason]["requests"], default="")
+    unseen = {reason: group for reason, group in excluded.items() if reason in UNSEEN}
     sampled = if_sampled_allowed(rows, spend) if main_exclusion == SAMPLED else None
     order = "time" if len(timed) == len(rows) else "partly by file position" if len(timed) else "file position"
     coarse = judge.COARSE_TIMES if judge.leans(both["hits"], same_instant) else ""
@@ -230,6 +235,10 @@ def _summary(plan: Plan, rows: Rows, found: Replayed, told: dict[str, Any]) -> d
         costs=told["cache_costs"]["total_usd"],
         estimated=(told["estimated_usage"] or {"share": 0.0})["share"],
         repeats_sampled=rows.sampled_admitted > 0,
+        unseen=sum(group["requests"] for group in unseen.values()),
+        unseen_spend=sum(group["usd"] for group in unseen.values()),
+        unseen_as=max(unseen, key=lambda reason: unseen[reason]["requests"], default=""),
+        kept_once=2 * rows.tally.formats["recall-store"] > rows.tally.records,
         sampled=judge.Sampled(sampled["exact"]["hits"], sampled["exact"]["share"]) if sampled else None,
     )
     return {
@@ -252,6 +261,7 @@ def _summary(plan: Plan, rows: Rows, found: Replayed, told: dict[str, Any]) -> d
         "to_check": to_check(rows, found, plan.seed),
         "exact_hits_displaced": displaced(found),
         "spend_usd": dollars(spend),
+        "spend_usd_input": dollars(dollars_of(sums.of("cost_input"))),
         "saved_usd": both["usd"],
         "saved_usd_interval": both["usd_interval"],
         "saved_usd_interval_blocks": {"unit": where.unit, "n": where.count, "level": judge.USD_LEVEL},

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from recall_cli.logs.times import EPOCH_MIN
 from recall_cli.measure.replay import NOBODY
 from recall_cli.measure.savings_columns import TIERS, Labels, Traffic, group_counts, group_totals, total
 from recall_cli.measure.savings_tiers import BY_EXACT
@@ -61,7 +62,8 @@ def by_group(traffic: Traffic, kind: str) -> list[dict[str, Any]]:
 
 def hours(traffic: Traffic) -> Labels:
     """Return the hour of the day (UTC) as a label of each row."""
-    known = ~np.isnan(traffic.start)
+    # A trace that counts from its own start has no hour of the day.
+    known = traffic.start >= EPOCH_MIN
     of = np.full(len(known), DAY_S // HOUR_S, np.int64)
     of[known] = (traffic.start[known] % DAY_S // HOUR_S).astype(np.int64)
     present = np.unique(of)

@@ -15,6 +15,7 @@ import orjson
 from blake3 import blake3
 
 from recall_cli.core.request import parse_body, text_request
+from recall_cli.logs.times import EPOCH_MIN, dated
 from recall_cli.measure.columns import Columns, Names, Spool, Workspace, key64
 from recall_cli.measure.normal import folded, normal_text
 from recall_cli.measure.prices import STANDARD_TIERS, PriceBook
@@ -71,7 +72,11 @@ class Rows:
     sources: Names = field(default_factory=Names)
     odd_tiers: int = 0
     undated: int = 0
-    """Priced rows without a time: they are priced as of today."""
+    """Priced rows without a day: they are priced as of today."""
+    keyed: int = 0
+    """Rows without text that a key tells apart: only an equal one can answer them."""
+    relative: int = 0
+    """Rows whose time counts from the start of a trace."""
     sampled_admitted: int = 0
     """Cacheable rows that `allow_sampled` let in."""
     absurd_costs: int = 0
@@ -125,6 +130,9 @@ def collect(
         cost = _cost(record, found, prices, now)
         if uncounted is not None and record.cost is not None:
             uncounted.reconciliation.add(Decimal(cost[1] + cost[2]) / PICO if cost[0] else None, record.cost)
+        start = _time(record.start)
+        found.relative += start < EPOCH_MIN
+        found.keyed += bool(record.key)
         source, _, line = record.source.rpartition(":")
         found.columns.append(
             (
@@ -137,7 +145,7 @@ def collect(
                 found.sources.number(source),
                 int(line),
                 group,
-                _time(record.start),
+                start,
                 _time(record.end),
                 *_usage(record),
                 *cost,
@@ -171,8 +179,9 @@ def _cost(record: LogRecord, found: Rows, prices: PriceBook, now: float) -> tupl
     # A call that a cache already answered cost nothing: it is neither spent nor to be saved.
     if record.usage is None or record.flaw == "already_cached":
         return False, 0, 0, 0
-    when = now if record.start is None else record.start
-    found.undated += record.start is None
+    start = _time(record.start)
+    when = start if dated(start) else now
+    found.undated += when != start
     found.odd_tiers += record.tier not in STANDARD_TIERS
     cost = prices.cost(record.provider, record.model, record.usage, when=when, tier=record.tier)
     if cost is None:

@@ -74,13 +74,13 @@ class Sheet:
             "hits": hits,
             "n": n,
             "hit_rate": hits / n if n else None,
-            "hit_rate_interval": judge.rate_interval(hit, chances, self.where, seed=self.seed),
+            "hit_rate_interval": judge.rate_interval(hit, chances, seed=self.seed),
             "input_tokens": sums.of("input", taken),
             "output_tokens": sums.of("output", taken),
             "usd_input": dollars(dollars_of(sums.of("cost_input", taken))),
             "usd_output": dollars(dollars_of(sums.of("cost_output", taken))),
             "usd": dollars(sums.usd(taken)),
-            "usd_interval": [dollars(Decimal(end)) for end in judge.total_interval(saved, self.where, seed=self.seed)],
+            "usd_interval": [dollars(Decimal(end)) for end in judge.total_interval(saved, seed=self.seed)],
             "hits_without_price": hits - sums.of("priced", taken),
         }
 

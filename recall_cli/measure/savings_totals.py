@@ -75,15 +75,14 @@ def groups_of(group: Column) -> tuple[Blocks, Ints]:
     """
     # Sampled groups are all small numbers: their low digits are as good as chance.
     block = (group % RANDOM_GROUPS).astype(np.int32)
-    return Blocks("groups of namespaces", list(range(RANDOM_GROUPS)), RANDOM_GROUPS), block
+    return Blocks("groups of namespaces", RANDOM_GROUPS), block
 
 
 def blocks_of(start: Floats, tenant: Column | None = None) -> tuple[Blocks, Ints]:
-    """Return blocks as `savings_verdict.blocks` makes them, and the block of each row of the log.
+    """Return blocks of days, tenants, hours or consecutive rows, and the block of each row of the log.
 
-    No hit crosses from one tenant to another, so tenants are independent where hours of one morning are not.
-
-    The blocks come with one row each: they are for sums by block.
+    The first kind with MIN_BLOCKS of them. No hit crosses from one tenant to another, so tenants are independent where
+    hours of one morning are not.
 
     :param start: of all rows in the order of the log, NaN where there is no time; `tenant` likewise, in numbers.
     """
@@ -98,9 +97,9 @@ def blocks_of(start: Floats, tenant: Column | None = None) -> tuple[Blocks, Ints
             continue
         keys, found = np.unique(of, return_inverse=True)
         if len(keys) >= MIN_BLOCKS:
-            return Blocks(unit, list(range(len(keys))), len(keys)), found.astype(np.int32)
+            return Blocks(unit, len(keys)), found.astype(np.int32)
     n = len(start)
     count = min(n, ROW_BLOCKS)
     block = np.empty(n, dtype=np.int32)
     block[time_order(start)] = np.arange(n) * count // max(1, n)
-    return Blocks("consecutive rows", list(range(count)), count), block
+    return Blocks("consecutive rows", count), block

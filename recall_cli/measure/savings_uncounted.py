@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from recall_cli.logs.times import dated
 from recall_cli.measure.cache_costs import Reconciliation
 from recall_cli.measure.token_estimate import Estimator, input_text
 from recall_cli.types import LogRecord
@@ -56,7 +57,7 @@ class Uncounted:
             if usage is None:
                 continue
             values["counted"][at], values["input"][at], values["output"][at] = True, usage.input, usage.output
-            when = now if np.isnan(start[row]) else float(start[row])
+            when = float(start[row]) if dated(start[row]) else now
             cost = prices.cost(provider, model, usage, when=when, tier=tier)
             if cost is not None:
                 values["priced"][at] = True

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recall_cli.measure.savings_words import agreement, percent, usd
+from recall_cli.measure.savings_words import MAX_DIGITS, REASONS, agreement, percent, usd
 from recall_cli.stats import BOOTSTRAP_RESAMPLES, Z_95, block_bootstrap, wilson
 
 MIN_CACHEABLE = 200
@@ -45,43 +45,24 @@ MIN_ANSWERS = 30
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Which block of time each row belongs to."""
+    """What the rows were divided into, of which intervals resample whole ones."""
 
     unit: str
-    of: list[int]
     count: int
 
-    def totals(self, values: Sequence[float]) -> list[float]:
-        """Return the sum of the values in each block."""
-        sums = [0.0] * self.count
-        for block, value in zip(self.of, values, strict=True):
-            sums[block] += value
-        return sums
 
+def total_interval(sums: Sequence[float], *, seed: int) -> list[float]:
+    """Return the 90 % interval of a sum of dollars, resampling whole blocks.
 
-def blocks(starts: Sequence[float | None]) -> Blocks:
-    """Return blocks of days, of hours when there are under five days, else of consecutive rows.
-
-    :param starts: in the order in which the rows were replayed.
+    :param sums: of each block.
     """
-    if None not in starts:
-        for unit, length in (("day", DAY_S), ("hour", HOUR_S)):
-            keys = [int((start or 0.0) // length) for start in starts]
-            number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-            if len(number) >= MIN_BLOCKS:
-                return Blocks(unit, [number[key] for key in keys], len(number))
-    n = len(starts)
-    count = min(n, ROW_BLOCKS)
-    return Blocks("consecutive rows", [i * count // n for i in range(n)], count)
+    return list(block_bootstrap(sums, seed=seed, level=USD_LEVEL))
 
 
-def total_interval(values: Sequence[float], where: Blocks, *, seed: int) -> list[float]:
-    """Return the 90 % interval of a sum of dollars, resampling whole blocks."""
-    return list(block_bootstrap(where.totals(values), seed=seed, level=USD_LEVEL))
-
-
-def rate_interval(hits: Sequence[float], chances: Sequence[float], where: Blocks, *, seed: int) -> list[float]:
+def rate_interval(hits: Sequence[float], chances: Sequence[float], *, seed: int) -> list[float]:
     """Return a 95 % interval of a hit rate: the wider of Wilson's and the block bootstrap's.
+
+    :param hits: in each block, as are the chances.
 
     Hits depend on each other, so Wilson's alone is too narrow on bursty logs; resampling alone claims
     certainty when there was no hit at all.
@@ -89,8 +70,8 @@ def rate_interval(hits: Sequence[float], chances: Sequence[float], where: Blocks
     n, got = int(sum(chances)), int(sum(hits))
     low, high = wilson(got, n, Z_95)
     if n:
-        a, b = np.asarray(where.totals(hits)), np.asarray(where.totals(chances))
-        picks = np.random.default_rng(seed).integers(0, where.count, size=(BOOTSTRAP_RESAMPLES, where.count))
+        a, b = np.asarray(hits), np.asarray(chances)
+        picks = np.random.default_rng(seed).integers(0, len(a), size=(BOOTSTRAP_RESAMPLES, len(a)))
         below = b[picks].sum(axis=1)
         rates = a[picks].sum(axis=1)[below > 0] / below[below > 0]
         tail = (1 - INTERVAL_LEVEL) / 2
@@ -161,6 +142,13 @@ class Facts:
     """Share of the requests whose tokens are estimated."""
     sampled: Sampled | None = None
     """None unless being sampled is the main exclusion."""
+    unseen: int = 0
+    """Requests kept out because the log does not show them whole."""
+    unseen_spend: float = 0.0
+    unseen_as: str = ""
+    """The most frequent reason for it."""
+    kept_once: bool = False
+    """The log is a store, which keeps one row of all equal requests."""
 
 
 def leans(hits: int, same_instant: Mapping[str, Any]) -> bool:
@@ -179,7 +167,14 @@ def verdict(facts: Facts) -> str:
 
 def _without_dollars(facts: Facts) -> str:
     """Return the verdict when it needs no sum of what was saved, else ""."""
+    if facts.kept_once:
+        return (
+            f"Not enough data: the {facts.requests:,} requests are those of recall's own store, which keeps equal ones "
+            "once: what was asked again is not in it."
+        )
     priced = facts.spend > 0 and facts.priced >= MIN_PRICED * facts.cacheable
+    if unseen := _unseen(facts, priced):
+        return unseen
     # Even if every cacheable call were free, this would be the ceiling: no amount of data lifts it.
     ceiling = facts.cacheable_spend / facts.spend if priced else None
     if facts.requests >= MIN_CACHEABLE and (facts.cacheable == 0 or (ceiling is not None and ceiling < MIN_SHARE)):
@@ -212,6 +207,19 @@ def _without_dollars(facts: Facts) -> str:
     return ""
 
 
+def _unseen(facts: Facts, priced: bool) -> str:
+    """Return the verdict where what the log does not show could turn any other, else ""."""
+    few = facts.cacheable < MIN_CACHEABLE and 2 * facts.unseen >= facts.requests
+    hidden = priced and facts.cacheable_spend < MIN_SHARE * facts.spend <= facts.cacheable_spend + facts.unseen_spend
+    if not facts.unseen or not (few or hidden):
+        return ""
+    cost = f"; what they cost is known: {usd(facts.unseen_spend)}" if facts.unseen_spend else ""
+    return (
+        f"Not enough data: whether {facts.unseen:,} of {facts.requests:,} requests could be answered by a cache cannot "
+        f"be told ({REASONS[facts.unseen_as]}){cost}."
+    )
+
+
 def _by_dollars(facts: Facts) -> str:
     exact_pays = facts.exact_interval[0] > 0 and facts.exact_saved >= MIN_SHARE * facts.spend
     both_pay = facts.saved_interval[0] > 0 and facts.saved >= MIN_SHARE * facts.spend
@@ -223,7 +231,7 @@ def _by_dollars(facts: Facts) -> str:
         return f"Worth it if {means_nothing}: {_exact(facts)}{_semantic(facts)}{_costs(facts)}."
     if not both_pay:
         why = f" ({INCLUDES_ZERO})" if facts.saved_interval[0] <= 0 else ""
-        even = "even if every semantic answer held, " if facts.saved > facts.exact_saved else ""
+        even = _even(facts)
         return (
             f"{_negative(facts)}: {even}a cache would save "
             f"{_of_spend(facts.saved, facts)}{why}{_tied(facts)}{only_sampled}."
@@ -239,9 +247,21 @@ def _by_dollars(facts: Facts) -> str:
     return f"Worth it only if the semantic answers hold: {_exact(facts)}{_semantic(facts)}{_costs(facts)}."
 
 
+def _even(facts: Facts) -> str:
+    """Return what a negative verdict already grants, by the most doubtful tier that adds anything."""
+    if _added(facts) > 0:
+        return "even if every semantic answer held, "
+    return "even if case, spaces and closing marks meant nothing, " if facts.normalised_saved > 0 else ""
+
+
+def _added(facts: Facts) -> float:
+    """Return the dollars that the semantic tier adds; sums kept to MAX_DIGITS leave no dust behind."""
+    return round(facts.saved - facts.exact_saved - facts.normalised_saved, MAX_DIGITS)
+
+
 def _costs(facts: Facts) -> str:
     """Return what the semantic tier leaves once it is paid for; "" when no cost was named."""
-    added = facts.saved - facts.exact_saved - facts.normalised_saved
+    added = _added(facts)
     if not facts.costs or added <= 0:
         return ""
     if facts.costs >= added:
@@ -290,7 +310,7 @@ def _normalised(facts: Facts) -> str:
 
 
 def _neighbours(facts: Facts) -> str:
-    added, answers = facts.saved - facts.exact_saved - facts.normalised_saved, facts.semantic_answers
+    added, answers = _added(facts), facts.semantic_answers
     if added <= 0:
         return ""
     sum_added = f"{usd(added)} ({_percent(added / facts.spend)})"
@@ -309,7 +329,8 @@ def _neighbours(facts: Facts) -> str:
 def _kept_out(facts: Facts, otherwise: str = ", unless") -> str:
     """Return what keeps requests out; for sampled ones also what admitting them would bring."""
     if facts.sampled is None:
-        return f"; kept out mainly as {facts.main_exclusion}" if facts.main_exclusion else ""
+        reason = facts.main_exclusion
+        return f"; kept out mainly for this: {REASONS.get(reason, reason)}" if reason else ""
     hits, share = facts.sampled.hits, facts.sampled.share
     brings = (
         f"answer {hits:,} of {facts.requests:,} requests" if share is None else f"save {_percent(share)} of the spend"

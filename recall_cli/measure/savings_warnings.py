@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from recall_cli.logs.lines import ODDITIES
+from recall_cli.logs.reasons import told
 from recall_cli.logs.spans import MAX_DURATION_S
 from recall_cli.measure.prices import PriceBook
 from recall_cli.measure.savings_rows import Rows
-from recall_cli.measure.savings_words import model_names, percent, usd
+from recall_cli.measure.savings_words import NO_MODEL, model_names, percent, usd
 from recall_cli.types import Warn
 
 NO_TIER = {"hits": 0, "answers_equal": {"n": 0, "equal": 0}, "tau": 0.0}
@@ -43,6 +45,13 @@ def _about_tiers(found: Rows, summary: dict[str, Any]) -> list[Warn | None]:
     )
     allowed = summary["if_sampled_allowed"]
     return [
+        Warn(
+            "keys_alone",
+            f"{found.keyed:,} requests have no text but a key that equal ones share: what other wordings of a question "
+            "would add is not known",
+        )
+        if found.keyed
+        else None,
         Warn("semantic_unverified", f"nobody has checked the semantic hits{how}", hint) if semantic["hits"] else None,
         Warn(
             "sampled_excluded",
@@ -86,6 +95,13 @@ def _about_times(found: Rows, summary: dict[str, Any]) -> list[Warn | None]:
         else None,
         Warn("naive_times", f"{tally.naive_times:,} times name no zone and were read as UTC")
         if tally.naive_times
+        else None,
+        Warn(
+            "relative_times",
+            f"{found.relative:,} times count from the start of a trace and name no day"
+            + ("; they are taken to come before all others" if found.relative < len(found) - untimed else ""),
+        )
+        if found.relative
         else None,
         Warn("bad_times", f"{tally.bad_times:,} time fields could not be read as a time") if tally.bad_times else None,
         Warn(
@@ -186,7 +202,7 @@ def _about_dollars(found: Rows, summary: dict[str, Any], models: list[dict[str, 
         )
         if found.odd_tiers
         else None,
-        Warn("undated_prices", f"{found.undated:,} requests without a time are priced as of today")
+        Warn("undated_prices", f"{found.undated:,} requests without a date are priced as of today")
         if found.undated
         else None,
     ]
@@ -200,6 +216,13 @@ def money_warnings(prices: PriceBook, summary: dict[str, Any]) -> list[Warn]:
             f"{calls:,} requests of the service tier {tier!r} are priced at the standard price: no list has that tier"
         )
         found.append(Warn("tier_at_standard", text, "give its prices with --prices FILE"))
+    if halved := prices.halved():
+        named = ", ".join([model or NO_MODEL for model in halved][:5]) + (", ..." if len(halved) > 5 else "")
+        text = (
+            f"{sum(halved.values()):,} batch requests are priced at half, as OpenAI and Anthropic bill theirs; that "
+            f"nobody vouches for: {named}"
+        )
+        found.append(Warn("batch_halved", text, 'give their price with --prices FILE, under "tier": "batch"'))
     if unused := prices.unused():
         named = ", ".join(unused)
         hint = "name the model as the log does; the table by model shows how"
@@ -245,11 +268,10 @@ def _about_the_bill(bill: dict[str, Any] | None) -> list[Warn | None]:
 def _about_reading(found: Rows) -> list[Warn | None]:
     tally = found.tally
     skipped = sum(tally.skipped.values())
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in tally.skipped.most_common())
-    odd = ", ".join(f"{reason} {count:,}" for reason, count in tally.repaired.most_common())
+    odd = ", ".join(f"{count:,} with {ODDITIES[oddity]}" for oddity, count in tally.repaired.most_common())
     return [
         *(Warn("damaged_log", fault) for fault in tally.faults),
-        Warn("skipped_lines", f"{skipped:,} of {tally.lines:,} lines are no request/response pair: {reasons}")
+        Warn("skipped_lines", f"{skipped:,} of {tally.lines:,} lines are no call: {told(tally.skipped)}")
         if skipped
         else None,
         Warn("repaired_lines", f"{sum(tally.repaired.values()):,} lines are not strict JSON but were read: {odd}")

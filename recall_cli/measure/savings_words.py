@@ -12,6 +12,32 @@ SIGNIFICANT = 3
 MAX_DIGITS = 8
 """Decimals that are kept at all."""
 NO_MODEL = "(no model)"
+REASONS = {
+    "no_text": "no text in the log, nor a key of it",
+    "hidden_prompt": "the log does not show all that was asked",
+    "sampled": "sampled: temperature unset or above 0",
+    "tools": "tools offered in the request",
+    "tool_calls": "answer calls tools",
+    "tool_result": "last turn is a tool result",
+    "last_turn_not_user": "last turn is not the user's",
+    "media": "images, files or audio",
+    "server_state": "relies on state at the provider",
+    "web_search": "the model searches the web",
+    "no_content": "last turn has no content",
+    "no_messages": "no messages",
+    "not_canonical_json": "holds what no JSON key can be made of",
+    "truncated": "answer cut off by a token limit",
+    "stream_cut_off": "stream without its end",
+    "refusal": "answer refused or filtered",
+    "error": "failed call",
+    "no_answer": "no answer in the log",
+    "answer_unreadable": "answer not readable",
+    "empty_answer": "empty answer",
+    "already_cached": "already served by a cache",
+}
+"""Why no cache may answer a call, by the name it has in documents."""
+UNSEEN = ("no_text", "hidden_prompt", "no_answer")
+"""Reasons that are the log's: a cache in front of the traffic would see what these rows do not show."""
 
 
 def usd_digits(amounts: Iterable[float | None]) -> int:

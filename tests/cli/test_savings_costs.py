@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 from recall_cli.cli.app import main
 from recall_cli.measure import savings as measured
 from recall_cli.measure.savings import Plan
-from recall_cli.types import LogRecord
 
 WAYS = ("How do I reset my password?", "how do i reset my password", "How can I reset my password?")
 DAY_S = 86_400
@@ -131,19 +129,12 @@ def test_an_invoice_beside_our_sum(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "invoice_differs" in [warning["code"] for warning in document["warnings"]]
 
 
-def test_logged_costs_beside_our_prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers fill in what a log says a call cost; here two agree and one does not."""
-    costs = iter([Decimal("0.003"), Decimal("0.003"), Decimal("0.006"), None])
-    real = measured.read_log
-
-    def with_costs(*args: Any, **more: Any) -> Any:
-        for record in real(*args, **more):
-            facts = {name: getattr(record, name) for name in LogRecord.__dataclass_fields__}
-            yield LogRecord(**facts | {"cost": next(costs)})
-
-    monkeypatch.setattr(measured, "read_log", with_costs)
+def test_logged_costs_beside_our_prices(tmp_path: Path) -> None:
+    """Of what the log says three calls cost, two sums agree with ours and one does not."""
+    costs = (0.003, 0.003, 0.006, None)
     path = tmp_path / "log.jsonl"
-    path.write_text("\n".join(map(json.dumps, paraphrases(4))))
+    rows = [{**row, "cost_usd": cost} for row, cost in zip(paraphrases(4), costs, strict=True)]
+    path.write_text("\n".join(map(json.dumps, rows)))
     money = measured.MoneyPlan(price=("ours=2,10",))
     result = measured.run(Plan([str(path)], embedder="hash-v1", money=money))
     bill = result.summary["reconciliation"]

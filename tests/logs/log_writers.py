@@ -558,7 +558,7 @@ def llm_db(calls: Sequence[Known], folder: Path) -> Written:
         )  # fmt: skip
     db.commit()
     db.close()
-    return Written([path], ALL - {"tenant", "cost", "system"})
+    return Written([path], ALL - {"tenant", "cost"})
 
 
 def llm_turns_db(calls: Sequence[Known], folder: Path) -> Written:
@@ -575,14 +575,18 @@ def llm_turns_db(calls: Sequence[Known], folder: Path) -> Written:
         CREATE TABLE turns (id TEXT PRIMARY KEY, thread_id TEXT, parent_message_hash TEXT, tip_message_hash TEXT,
             model TEXT, resolved_model TEXT, options_json TEXT, schema_id TEXT, input_tokens INTEGER,
             output_tokens INTEGER, token_details TEXT, duration_ms INTEGER, datetime_utc TEXT, response_json TEXT);
-        INSERT INTO fragments VALUES (1, 'Be ');
-        INSERT INTO messages VALUES ('s', NULL, 'system', NULL);
-        INSERT INTO parts VALUES (1, 's', 0, 'text', NULL, NULL,
-            '{"text_ref": [{"fragment": 1}, {"literal": "brief."}]}');"""
+        INSERT INTO fragments VALUES (1, 'Be ');"""
     )
+    for system in dict.fromkeys(c.system for c in calls):
+        text = {"text_ref": [{"fragment": 1}, {"literal": system.removeprefix("Be ")}]}
+        db.execute("INSERT INTO messages VALUES (?, NULL, 'system', NULL)", (system,))
+        db.execute("INSERT INTO parts VALUES (NULL, ?, 0, 'text', NULL, NULL, ?)", (system, json.dumps(text)))
     for i, c in enumerate(calls):
         details = {"prompt_tokens_details": {"cached_tokens": c.cached, "cache_write_tokens": c.written}}
-        for hash, parent, role, said in ((f"q{i}", "s", "user", c.text), (f"a{i}", f"q{i}", "assistant", c.answer)):
+        for hash, parent, role, said in (
+            (f"q{i}", c.system, "user", c.text),
+            (f"a{i}", f"q{i}", "assistant", c.answer),
+        ):
             db.execute("INSERT INTO messages VALUES (?, ?, ?, NULL)", (hash, parent, role))
             db.execute("INSERT INTO parts VALUES (NULL, ?, 0, 'text', NULL, ?, NULL)", (hash, said))
         db.execute(

@@ -284,7 +284,7 @@ def test_an_empty_log(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_log_of_something_else(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none of the 2 lines .*malformed_json 1") as caught:
+    with pytest.raises(InputError, match=r"none of the 2 lines .*1 no JSON") as caught:
         read(tmp_path / "log", b"2024-10-20 INFO started", b'{"level": "info"}')
     assert "messages" in caught.value.hint
 

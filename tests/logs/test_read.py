@@ -151,7 +151,7 @@ def test_spans_of_several_emitters_have_the_same_keys_and_each_its_reader(tmp_pa
 
 def test_a_named_format_reads_nothing_else(tmp_path: Path) -> None:
     path = pairs(CALLS, tmp_path).paths[0]
-    with pytest.raises(InputError, match="not_a_generation 5"):
+    with pytest.raises(InputError, match="5 of another kind than a model's call"):
         read(path, format="otel")
 
 
