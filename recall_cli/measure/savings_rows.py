@@ -37,11 +37,11 @@ OUT, IN, IF_SAMPLED = 0, 1, 2
 PICO = Decimal(10) ** 12
 """Costs are whole trillionths of a dollar: at list prices a token costs thousands of them, and sums stay exact."""
 MOST = 10**6 * 10**12
-"""A million dollars. No call costs as much: counts that say so are wrong, and the call counts as one without a price."""
+"""A million dollars. No call costs as much: counts that say so are wrong, and the call is one without a price."""
 
 TURN = 16
-"""Records read before they are taken up, few for they may hold images. Code and data of both sides do not fit into a processor's caches at once, and
-taking turns row by row costs a tenth of the time."""
+"""Records read before they are taken up; few, for they may hold images. Code and data of both sides do not fit into a
+processor's caches at once, and taking turns row by row costs a tenth of the time."""
 
 SCHEMA = {
     "kind": "u1", "reason": "u2", "provider": "u4", "model": "u4", "tenant": "u4", "space": "u4", "source": "u4",
