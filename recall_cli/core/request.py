@@ -50,8 +50,17 @@ SEARCHING = ("-search-preview", "-search-api", ":online")
 
 TOOLS = ("tools", "functions", "mcp_servers")
 
+SUSPECT = frozenset((*TOOLS, *STATEFUL, "store", "web_search_options", "modalities"))
+"""Fields for which a body may bypass: most have none of them, which one look tells."""
+
 SAID_ALOUD: dict[str, Any] = {"n": 1, "tools": [], "functions": [], "modalities": ["text"]}
 """Values that mean the same as leaving the field out."""
+
+APART = DENIED | {"messages", "system"}
+"""Fields that are not keyed, or not as plain values."""
+
+KNOWN_PROMPTS, LONGEST_KNOWN = 512, 1 << 14
+"""System prompts whose digests are remembered, and the characters up to which: 8 MB of text at most."""
 
 SYSTEM_ROLES = ("system", "developer")
 
@@ -80,8 +89,11 @@ def parse_body(provider: str, body: Json, *, tenant: str = "") -> Request | Bypa
     if reason:
         return Bypass(reason)
     messages = body.get("messages")
-    if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
+    if not isinstance(messages, list) or not messages:
         return Bypass("no_messages")
+    for message in messages:
+        if not isinstance(message, dict):
+            return Bypass("no_messages")
     if messages[-1].get("role") != "user":
         # A tool result, or a prefilled assistant turn: there is no question to embed.
         return Bypass("last_turn_not_user")
@@ -95,7 +107,7 @@ def parse_body(provider: str, body: Json, *, tenant: str = "") -> Request | Bypa
         identity = _digest(orjson.dumps([provider, tenant, canonical], option=orjson.OPT_SORT_KEYS))
         canonical["messages"] = [*canonical["messages"][:-1], {**canonical["messages"][-1], "content": hollow}]
         partition = _digest(orjson.dumps([provider, tenant, canonical], option=orjson.OPT_SORT_KEYS))
-        system = _digest(orjson.dumps(_system_prompt(body), option=orjson.OPT_SORT_KEYS)).hex()[:8]
+        system = _system_digest(_system_prompt(body))
     except (TypeError, RecursionError):
         # A lone surrogate, NaN, an integer beyond 64 bits, endless nesting: no canonical form, so no key.
         return Bypass("not_canonical_json")
@@ -133,18 +145,43 @@ def _digest(data: bytes) -> bytes:
     return blake3(data).digest(length=DIGEST_BYTES)
 
 
+def _system_digest(prompt: Any) -> str:
+    if isinstance(prompt, str) and len(prompt) <= LONGEST_KNOWN:
+        return _known_digest(prompt)
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str) and len(prompt[0]) <= LONGEST_KNOWN:
+        return _known_digest((prompt[0],))
+    return _short_digest(prompt)
+
+
+@lru_cache(maxsize=KNOWN_PROMPTS)
+def _known_digest(prompt: str | tuple[str]) -> str:
+    """Return the digest of what a few thousand requests in a row have in common. A tuple has the JSON of a list."""
+    return _short_digest(prompt)
+
+
+def _short_digest(prompt: Any) -> str:
+    return _digest(orjson.dumps(prompt, option=orjson.OPT_SORT_KEYS)).hex()[:8]
+
+
 def _bypass_reason(body: Json) -> str:
+    if SUSPECT.isdisjoint(body):
+        return "web_search" if _searches(str(body.get("model", ""))) else ""
     if any(body.get(name) for name in TOOLS):
         return "tools"
     if any(body.get(name) for name in STATEFUL) or body.get("store") is True:
         return "server_state"
     # An empty object is how search is switched on with its defaults.
-    if body.get("web_search_options") is not None or any(part in str(body.get("model", "")) for part in SEARCHING):
+    if body.get("web_search_options") is not None or _searches(str(body.get("model", ""))):
         return "web_search"
     modalities = body.get("modalities")
     if isinstance(modalities, list) and modalities != ["text"]:
         return "media"
     return ""
+
+
+@lru_cache(maxsize=1024)
+def _searches(model: str) -> bool:
+    return any(part in model for part in SEARCHING)
 
 
 def _last_user_text(content: Any) -> tuple[str, Any] | Bypass:
@@ -171,9 +208,9 @@ def _last_user_text(content: Any) -> tuple[str, Any] | Bypass:
 def _canonical(body: Json) -> dict[str, Any]:
     """Return the body as it is keyed: no denied fields, no cache markers, one form for numbers and text."""
     kept = {
-        k: _plain_value(v)
+        k: v if type(v) is str else _plain_value(v)
         for k, v in body.items()
-        if k not in DENIED and k not in ("messages", "system") and v is not None and v != SAID_ALOUD.get(k)
+        if k not in APART and v is not None and not (k in SAID_ALOUD and v == SAID_ALOUD[k])
     }
     kept["messages"] = [_plain_message(m) for m in body["messages"]]
     if body.get("system") is not None:
@@ -194,8 +231,10 @@ def _plain_value(value: Any) -> Any:
     return value
 
 
-def _plain_message(message: Json) -> dict[str, Any]:
-    return {**message, "content": _plain_content(message.get("content"))}
+def _plain_message(message: Json) -> Json:
+    content = message.get("content")
+    # Most content is one string: such a message is in canonical form, and nobody writes to it.
+    return message if type(content) is str else {**message, "content": _plain_content(content)}
 
 
 def _plain_content(content: Any) -> Any:

@@ -17,7 +17,7 @@ END = ("end_time", "endTime", "ended_at", "finished_at", "completed_at", "respon
 LATENCY = {"latency_ms": 1e3, "duration_ms": 1e3, "latency_s": 1.0, "duration_s": 1.0, "latency_seconds": 1.0,
            "duration_seconds": 1.0}  # fmt: skip
 """A bare `latency` is left alone: half the tools mean seconds by it, half milliseconds."""
-_ENDINGS = frozenset((*END, *LATENCY))
+_STARTS, _ENDS, _TOOK = frozenset(START), frozenset(END), frozenset(LATENCY)
 MAX_DURATION_S = 3_600.0
 """No call to a chat API lasts an hour: both vendors' clients give up after ten minutes. What says more is a mistake
 (another unit, an end in 2100), and believed, it would keep a finished answer from all calls of that hour."""
@@ -42,7 +42,25 @@ def read_span(row: Json, body: Json) -> Span:
     the day counts; the answer's own comes last.
     """
     span = Span()
-    named = [row[name] for name in START if name in row]
+    names = _STARTS.intersection(row)
+    start, day = _only_time(row[next(iter(names))]) if len(names) == 1 else None, ""
+    if start is None:
+        start, day = _best_time(row, names, body, span)
+    if start is not None:
+        span.start, span.naive, span.day_only = start
+        span.end = _end(row, span, day)
+    return span
+
+
+def _only_time(value: Any) -> Moment | None:
+    """Return the one time of a row, if it is one to the second or better: nearly all rows have just that."""
+    found = parse_time(value) if type(value) is not str or value[4:5] == "-" else None
+    return None if found is None or found.day_only else found
+
+
+def _best_time(row: Json, names: frozenset[str], body: Json, span: Span) -> tuple[Moment | None, str]:
+    """Return the start by all that a row and its answer say, and the day that goes with a time of day."""
+    named = [row[name] for name in START if name in names]
     hours = [clock(value) if type(value) is str else "" for value in named]
     day, hour = "", next(filter(None, hours), "")
     start: Moment | None = None
@@ -67,11 +85,7 @@ def read_span(row: Json, body: Json) -> Span:
     # A day of slack: the row's zone is not known.
     if created and (start is None or -DAY_S <= created.seconds - start.seconds < 2 * DAY_S):
         start = created
-    if start is not None:
-        span.start, span.naive, span.day_only = start
-        if not _ENDINGS.isdisjoint(row):
-            span.end = _end(row, span, day)
-    return span
+    return start, day
 
 
 def _end(row: Json, span: Span, day: str) -> float | None:
@@ -85,16 +99,17 @@ def _end(row: Json, span: Span, day: str) -> float | None:
 
 def _durations(row: Json, span: Span, day: str) -> Iterator[float]:
     """Yield the seconds that the call took, as each field that tells has it."""
-    for name in END:
-        if name not in row:
+    ends, took_in = _ENDS.intersection(row), _TOOK.intersection(row)
+    for name in END if ends else ():
+        if name not in ends:
             continue
         value = row[name]
         ended = parse_time(f"{day} {hour}" if day and (hour := clock(value)) else value)
         # Days tell nothing of seconds.
         if ended is not None and not ended.day_only and not span.day_only:
             yield ended.seconds - (span.start or 0.0)
-    for name, unit in LATENCY.items():
-        if name not in row:
+    for name, unit in LATENCY.items() if took_in else ():
+        if name not in took_in:
             continue
         took: Any = row.get(name)
         if isinstance(took, (int, float)) and not isinstance(took, bool):

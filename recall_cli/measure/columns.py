@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     Column = NDArray[Any]
 
 BATCH_ROWS = 50_000
-"""Rows held before they are spilled: some 25 MB of Python objects."""
+"""Rows held before they are spilled."""
+PACKED = {("u", 1): "B", ("u", 2): "H", ("u", 4): "I", ("u", 8): "Q", ("i", 8): "q", ("f", 8): "d", ("b", 1): "?"}
+"""Kinds of numbers, as numpy has them and as a packed row does."""
 MASK = 2**64 - 1
 PREFIX = "recall-rows-"
 LOCK = "lock"
@@ -97,17 +100,22 @@ class Columns:
     def __init__(self, schema: Mapping[str, str], folder: Path) -> None:
         self._schema = {name: np.dtype(kind) for name, kind in schema.items()}
         self._folder = folder
-        self._waiting: list[tuple[Any, ...]] = []
+        # A row is packed as it comes: its numbers take a fifth of the room and of the time of Python objects.
+        self._row = np.dtype(list(self._schema.items()))
+        self._packer = struct.Struct("=" + "".join(PACKED[kind.kind, kind.itemsize] for kind in self._schema.values()))
+        self._waiting = bytearray(BATCH_ROWS * self._packer.size)
+        self._held = 0
         self._parts: list[Path] = []
         self._amended: dict[str, tuple[Column, Column]] = {}
 
     def __len__(self) -> int:
-        return len(self._parts) * BATCH_ROWS + len(self._waiting)
+        return len(self._parts) * BATCH_ROWS + self._held
 
     def append(self, row: tuple[Any, ...]) -> None:
         """Add a row: a value for each column of the schema."""
-        self._waiting.append(row)
-        if len(self._waiting) == BATCH_ROWS:
+        self._packer.pack_into(self._waiting, self._held * self._packer.size, *row)
+        self._held += 1
+        if self._held == BATCH_ROWS:
             self._spill()
 
     def read(self, name: str) -> Column:
@@ -121,8 +129,7 @@ class Columns:
             for part in self._parts:
                 found[at : at + BATCH_ROWS] = pl.read_parquet(part, columns=[name])[name].to_numpy()
                 at += BATCH_ROWS
-        place = list(self._schema).index(name)
-        found[at:] = np.array([row[place] for row in self._waiting], dtype=kind)
+        found[at:] = np.frombuffer(self._waiting, self._row, self._held)[name]
         if name in self._amended:
             rows, values = self._amended[name]
             found[rows] = values
@@ -136,13 +143,13 @@ class Columns:
     def _spill(self) -> None:
         import polars as pl
 
-        columns = zip(self._schema.items(), zip(*self._waiting, strict=True), strict=True)
-        frame = pl.DataFrame({name: np.array(values, dtype=kind) for (name, kind), values in columns})
+        rows = np.frombuffer(self._waiting, self._row)
+        frame = pl.DataFrame({name: np.ascontiguousarray(rows[name]) for name in self._schema})
         path = self._folder / f"{len(self._parts)}.parquet"
         # Digests do not compress, and the rest is read once or twice: speed counts, not size.
         frame.write_parquet(path, compression="lz4", statistics=False)
         self._parts.append(path)
-        self._waiting = []
+        self._held = 0
 
 
 class Spool:

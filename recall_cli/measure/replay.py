@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,8 +55,8 @@ class Timing:
 
 def in_chunks(column: NDArray[Any]) -> Iterator[Any]:
     """Yield the values of a column as Python numbers, which are some 30 bytes each: a chunk of them at a time."""
-    for start in range(0, len(column), CHUNK):
-        yield from column[start : start + CHUNK].tolist()
+    # No generator of our own: resuming one for each number takes longer than all else that is done with it.
+    return chain.from_iterable(column[start : start + CHUNK].tolist() for start in range(0, len(column), CHUNK))
 
 
 def median_latency(start: Floats, end: Floats) -> float | None:

@@ -16,8 +16,8 @@ from recall_cli.core.embed import DEFAULT_EMBEDDER, make_embedder
 from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
 from recall_cli.core.prior import shipped
 from recall_cli.errors import UsageError
+from recall_cli.logs.ahead import read_ahead
 from recall_cli.logs.files import log_files
-from recall_cli.logs.read import read_logs
 from recall_cli.logs.tally import Tally
 from recall_cli.measure import savings_verdict as judge
 from recall_cli.measure.cache_costs import Metered, Reconciliation
@@ -108,7 +108,7 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     uncounted = Uncounted(Estimator(exact=plan.money.count_tokens), Reconciliation())
     tally = Tally()
     with Workspace() as folder:
-        records = read_logs(
+        records = read_ahead(
             plan.logs, tally, format=plan.log_format, fields=plan.fields, on_bytes=reading(plan.logs, progress)
         )
         rows = collect(

@@ -224,3 +224,44 @@ def test_text_requests_differ_exactly_when_text_or_namespace_does(a: str, b: str
     one, two = text_request(a, space), text_request(b, other)
     assert (one.identity == two.identity) == ((a, space) == (b, other))
     assert (one.partition == two.partition) == (space == other)
+
+
+@pytest.mark.parametrize(
+    ("provider", "body", "identity", "partition", "namespace"),
+    [
+        ("openai", BODY, "fd37e7cfbf1c2273e8426b7b8933da66", "2543cb20eac70a300e85eaddaccab985", "a-model/e8c60c5a"),
+        (
+            "openai",
+            {**BODY, "top_p": 1.0, "n": 1, "stream": True, "user": "u"},
+            "a32c4baf59928915cb527bec7e5b80c2",
+            "09dcc56ff924047c050c5ff4df96cddc",
+            "a-model/e8c60c5a",
+        ),
+        (
+            "openai",
+            last([{"type": "text", "text": "Hi", "title": "t"}]),
+            "fc2f062db8a49c9186be69ec9f67805b",
+            "af4a793f79eda756e3825979e634d5df",
+            "a-model/e8c60c5a",
+        ),
+        (
+            "anthropic",
+            {
+                "model": "claude",
+                "max_tokens": 9,
+                "system": "Be brief.",
+                "messages": [{"role": "user", "content": "Hi"}],
+            },
+            "6d2ca762223289324433fc293105d776",
+            "35b730aaebd5111d52d2421ba7cda9a6",
+            "claude/4f43691f",
+        ),
+    ],
+)
+def test_keys_of_stores_that_exist(
+    provider: str, body: dict[str, Any], identity: str, partition: str, namespace: str
+) -> None:
+    """A store is found by these values: a change of any would lose what is in it."""
+    request = parsed(body, provider, "t")
+    found = request.identity.hex(), request.partition.hex(), request.namespace
+    assert found == (identity, partition, f"{provider}/{namespace}")
