@@ -230,6 +230,7 @@ def _summary(plan: Plan, rows: Rows, found: Replayed, told: dict[str, Any]) -> d
         costs=told["cache_costs"]["total_usd"],
         estimated=(told["estimated_usage"] or {"share": 0.0})["share"],
         repeats_sampled=rows.sampled_admitted > 0,
+        gaps={name: excluded[name]["requests"] for name in judge.LOG_GAPS if name in excluded},
         sampled=judge.Sampled(sampled["exact"]["hits"], sampled["exact"]["share"]) if sampled else None,
     )
     return {

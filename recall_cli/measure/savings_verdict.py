@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,13 @@ upper end of its interval stays below this, the log does not show that the seman
 they are wrong either, since two right answers differ in wording: hence "not shown to be safe", and no more.
 """
 INCLUDES_ZERO = f"its {100 * USD_LEVEL:.0f} % interval includes 0"
+LOG_GAPS = {
+    "no_text": "does not show what was asked",
+    "hidden_prompt": "does not show all that was asked",
+    "no_answer": "holds no answer",
+    "answer_unreadable": "holds no answer that can be read",
+}
+"""What a log leaves out, by exclusion: it says nothing of the traffic, so no verdict may rest on it."""
 NO_TIMES = "the log has no times"
 COARSE_TIMES = "calls of one time are taken in the order of the file"
 MIN_ANSWERS = 30
@@ -153,6 +160,8 @@ class Facts:
     """Misses that repeat a call of the very same start time."""
     tokens: int = 1
     """Logged by the cacheable requests, in and out."""
+    gaps: Mapping[str, int] = field(default_factory=dict)
+    """Requests left out because of what the log does not show, by reason."""
     repeats_sampled: bool = False
     """Sampled calls were admitted: the model would have varied some of the answers counted as saved."""
     costs: float = 0.0
@@ -179,6 +188,9 @@ def verdict(facts: Facts) -> str:
 
 def _without_dollars(facts: Facts) -> str:
     """Return the verdict when it needs no sum of what was saved, else ""."""
+    unseen = _unseen(facts)
+    if unseen and facts.cacheable < MIN_CACHEABLE:
+        return unseen
     priced = facts.spend > 0 and facts.priced >= MIN_PRICED * facts.cacheable
     # Even if every cacheable call were free, this would be the ceiling: no amount of data lifts it.
     ceiling = facts.cacheable_spend / facts.spend if priced else None
@@ -210,6 +222,18 @@ def _without_dollars(facts: Facts) -> str:
             "token counts and a known price."
         )
     return ""
+
+
+def _unseen(facts: Facts) -> str:
+    """Return that the log hides what a verdict needs; "" when what it shows could not change with the rest of it."""
+    hidden = sum(facts.gaps.values())
+    if facts.cacheable + hidden < MIN_CACHEABLE or hidden < MIN_SHARE * facts.requests:
+        return ""
+    reason = max(facts.gaps, key=lambda name: facts.gaps[name])
+    return (
+        f"Not enough data: of {facts.gaps[reason]:,} of {facts.requests:,} requests the log {LOG_GAPS[reason]}, so "
+        f"nobody can tell from it whether a cache could serve them; {facts.cacheable:,} could be cached."
+    )
 
 
 def _by_dollars(facts: Facts) -> str:

@@ -134,14 +134,14 @@ def test_an_invoice_beside_our_sum(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_logged_costs_beside_our_prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers fill in what a log says a call cost; here two agree and one does not."""
     costs = iter([Decimal("0.003"), Decimal("0.003"), Decimal("0.006"), None])
-    real = measured.read_log
+    real = measured.read_logs
 
     def with_costs(*args: Any, **more: Any) -> Any:
         for record in real(*args, **more):
             facts = {name: getattr(record, name) for name in LogRecord.__dataclass_fields__}
             yield LogRecord(**facts | {"cost": next(costs)})
 
-    monkeypatch.setattr(measured, "read_log", with_costs)
+    monkeypatch.setattr(measured, "read_logs", with_costs)
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, paraphrases(4))))
     money = measured.MoneyPlan(price=("ours=2,10",))

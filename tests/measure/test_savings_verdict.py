@@ -136,6 +136,15 @@ ALLOWED = "repeating a sampled answer is acceptable to you: with --allow-sampled
          "Not worth it: a cache could serve at most 0 of 1,000 requests, 0.00 % of the spend; kept out mainly as "),
         ({"cacheable": 50, "priced": 50, "cacheable_spend": 0.9},
          "Not worth it: a cache could serve at most 50 of 1,000 requests, 0.90 % of the spend; kept out mainly as "),
+        # What the log does not show is no fact of the traffic.
+        ({"cacheable": 0, "priced": 0, "cacheable_spend": 0.0, "gaps": {"no_answer": 900, "no_text": 100}},
+         "Not enough data: of 900 of 1,000 requests the log holds no answer, so nobody can tell from it whether a "
+         "cache could serve them; 0 could be cached."),
+        ({"cacheable": 50, "priced": 50, "cacheable_spend": 0.9, "gaps": {"hidden_prompt": 950}},
+         "Not enough data: of 950 of 1,000 requests the log does not show all that was asked, "),
+        ({"cacheable": 50, "priced": 50, "cacheable_spend": 0.9, "gaps": {"no_answer": 20}},
+         "Not worth it: a cache could serve at most 50 of 1,000 requests, 0.90 % of the spend; kept out mainly as "),
+        ({"saved": 10.0, "gaps": {"no_answer": 200}}, f"Worth it: {EXACT} for certain."),
         # No price for what could be cached: its share of the spend is unknown, not small.
         ({"cacheable": 800, "priced": 0, "cacheable_spend": 0.0}, "Not enough data: only 0 of 800 "),
         # Sampled: what the flag would bring.
