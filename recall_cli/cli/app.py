@@ -6,6 +6,7 @@ so that `recall --help` answers at once.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -35,6 +36,8 @@ app.command("savings")(savings.savings)
 app.command("serve")(serve.serve)
 app.add_typer(cache.app, name="cache")
 app.add_typer(model.app, name="model")
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _debug = False
 
@@ -82,6 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if _debug:
             traceback.print_exc()
+        if isinstance(error, OSError) and error.errno in FULL:
+            hint = "free some space, or set TMPDIR to a folder on a larger disk"
+            note(f"error: a disk that recall writes to is full: {error.strerror}", hint)
+            return 1
         note(
             f"error: recall failed in a way it did not expect: {type(error).__name__}: {error}",
             "run the same command as `recall --debug ...` and report what it prints",

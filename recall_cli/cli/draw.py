@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recall_cli.cli.blocks import Bars, Block, Line, Table, flatten
 from recall_cli.types import Result
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 MARKDOWN_WIDTH = 118
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters that a terminal or a Markdown reader acts on instead of showing."""
+
+STRING_CONTROLS = re.compile(r"[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Those that JSON allows inside a string as they are."""
+FORMULA_STARTS = ("=", "+", "-", "@")
+"""A spreadsheet runs a cell that begins so; an apostrophe before it makes it text."""
 
 NARROWEST_NAME = 12
 """Columns below which folding a name further makes it unreadable."""
@@ -41,7 +46,8 @@ def draw(blocks: Sequence[Block], on: Console) -> None:
         elif isinstance(block, Bars):
             _draw_bars(block, on)
         else:
-            on.print(block.text)
+            # Piped, a sentence stays one line, so that grep finds the whole of it.
+            on.print(block.text, soft_wrap=not on.is_terminal)
 
 
 def to_markdown(blocks: Sequence[Block]) -> str:
@@ -72,8 +78,21 @@ def to_csv(result: Result) -> str:
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in rows)
     return buffer.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    """Return a cell that neither a terminal nor a spreadsheet acts on: texts of a log are anybody's."""
+    if not isinstance(value, str):
+        return value
+    text = visible(value)
+    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
+
+
+def shown_json(document: str) -> str:
+    """Return a JSON document that means the same and holds no character that a terminal acts on."""
+    return STRING_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 
 
 def cleaned(blocks: Sequence[Block]) -> list[Block]:

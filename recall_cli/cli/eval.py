@@ -21,7 +21,11 @@ def evaluate(
     workloads: Annotated[
         list[str] | None,
         typer.Option(
-            "--workload", "-w", envvar="RECALL_WORKLOAD", help="A preset, or all. Repeatable.", rich_help_panel=STREAM
+            "--workload",
+            "-w",
+            envvar="RECALL_WORKLOAD",
+            help="A preset (an unknown name lists them), text-world or all. Repeatable.",
+            rich_help_panel=STREAM,
         ),
     ] = None,
     classes: Annotated[
@@ -72,13 +76,19 @@ def evaluate(
         ),
     ] = None,
     judge_limit: Annotated[
-        int, typer.Option(envvar="RECALL_JUDGE_LIMIT", help="Calls of the judge at most.", rich_help_panel=STREAM)
+        int,
+        typer.Option(
+            envvar="RECALL_JUDGE_LIMIT", metavar="N", help="Calls of the judge at most.", rich_help_panel=STREAM
+        ),
     ] = 200,
     tau: options.Tau = 0.8,
     tau_for: options.TauFor = None,
     embedder: options.Embedder = "static",
     order: Annotated[
-        str, typer.Option(envvar="RECALL_ORDER", metavar="time|shuffled", rich_help_panel=STREAM, help="Order.")
+        str,
+        typer.Option(
+            envvar="RECALL_ORDER", metavar="time|shuffled", rich_help_panel=STREAM, help="Of a stream's questions."
+        ),
     ] = "time",
     shuffle_labels: Annotated[
         bool,
@@ -103,14 +113,30 @@ def evaluate(
     target: Annotated[
         str,
         typer.Option(
-            "--target", envvar="RECALL_TARGET", metavar="RATE[,RATE]", help="False-hit rates.", rich_help_panel=POLICY
+            "--target",
+            envvar="RECALL_TARGET",
+            metavar="RATE[,RATE]",
+            help="False-hit rates that the policies aim at.",
+            rich_help_panel=POLICY,
         ),
     ] = "0.01",
     confidence: Annotated[
-        float, typer.Option(envvar="RECALL_CONFIDENCE", help="Of the promise.", rich_help_panel=POLICY)
+        float,
+        typer.Option(
+            envvar="RECALL_CONFIDENCE",
+            metavar="0..1",
+            help="Of the promise that adaptive makes.",
+            rich_help_panel=POLICY,
+        ),
     ] = 0.9,
     verify_sample: Annotated[
-        float, typer.Option(envvar="RECALL_VERIFY_SAMPLE", help="Share of hits checked.", rich_help_panel=POLICY)
+        float,
+        typer.Option(
+            envvar="RECALL_VERIFY_SAMPLE",
+            metavar="0..1",
+            help="Share of adaptive's hits that it checks.",
+            rich_help_panel=POLICY,
+        ),
     ] = 0.05,
     certificate: Annotated[
         str,

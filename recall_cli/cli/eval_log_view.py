@@ -46,8 +46,9 @@ def _truth(log: Mapping[str, Any]) -> Iterator[str]:
     truth, errors = log["truth"], log["truth"]["errors"]
     share = rate(truth["unsure_share"], truth["unsure_interval"])
     yield (
-        f"Whether two answers say the same is what {truth['comparator']} says. Of {count(truth['pairs'])} pairs that "
-        f"some cutoff or policy put together: {count(truth['same'])} same, {count(truth['different'])} different, "
+        f"Whether two answers say the same is what the comparator says ({truth['comparator']}). Of "
+        f"{count(truth['pairs'])} pairs that some cutoff or policy put together: {count(truth['same'])} same, "
+        f"{count(truth['different'])} different, "
         f"{count(truth['unsure'])} unsure ({share}), which give no label."
     )
     yield (

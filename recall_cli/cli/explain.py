@@ -19,14 +19,18 @@ CHECKS = ("margin", "overlap", "length_ratio", "numbers", "negation", "roles", "
 def explain(
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="A prompt, or a request body as JSON.")],
     against: Annotated[
-        str, typer.Option(metavar="STORE|LOG|FILE", help="A store, a request log or a file of prompts; - is stdin.")
+        str,
+        typer.Option(
+            metavar="STORE|LOG|FILE",
+            help="A store, a request log as recall savings reads it, or a file of prompts; - is stdin.",
+        ),
     ],
     tau: options.Tau = 0.8,
     tau_for: options.TauFor = None,
     veto: Annotated[
         str, typer.Option(envvar="RECALL_VETO", metavar="CHECK[,CHECK]", help="Checks that forbid a hit alone.")
     ] = "",
-    k: Annotated[int, typer.Option("-k", help="Candidates to show.")] = 5,
+    k: Annotated[int, typer.Option("-k", metavar="N", help="Candidates to show.")] = 5,
     no_text: Annotated[bool, typer.Option("--no-text", help="Show no stored prompt.")] = False,
     embedder: options.Embedder = "static",
     format: options.Format = FormatName.table,
@@ -34,6 +38,8 @@ def explain(
     out: options.Out = None,
 ) -> None:
     """Show why a prompt would, or would not, be answered from what is stored: candidates, evidence, gates.
+
+    A log walls its calls off by tenant, model, system prompt and parameters: ask it with a request body.
 
     Example: recall explain "How do I reset my password?" --against answers.db --veto numbers,negation
     """
@@ -61,7 +67,7 @@ def view(result: Result) -> Sequence[Block]:
     blocks: list[Block] = [
         Line(f"{summary['outcome']}: {because}. {summary['partition_entries']:,} entries share its partition."),
         table(
-            "Candidates, nearest first",
+            "Candidates, nearest first, those of its partition before all others",
             ("", "where", "similarity", *CHECKS),
             [
                 (str(row["rank"]), row["where"], f"{row['similarity']:.4f}", *(f"{row[name]:.2f}" for name in CHECKS))

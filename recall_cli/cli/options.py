@@ -64,10 +64,13 @@ def cutoffs(given: Sequence[str] | None) -> dict[str, float]:
         try:
             if not namespace:
                 raise ValueError
-            found[namespace] = float(value)
+            cutoff = float(value)
         except ValueError:
             hint = "write it as in --tau-for billing=0.92, once for each namespace"
             raise UsageError(f"{text!r} is not a namespace and its cutoff", hint=hint) from None
+        if namespace in found:
+            raise UsageError(f"--tau-for names {namespace} twice", hint="keep one of them")
+        found[namespace] = cutoff
     return found
 
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from recall_cli.cli.blocks import Block
-from recall_cli.cli.draw import cleaned, draw, to_csv, to_markdown, visible
+from recall_cli.cli.draw import cleaned, draw, shown_json, to_csv, to_markdown, visible
 from recall_cli.cli.options import FormatName
 from recall_cli.errors import RecallError, UsageError
 from recall_cli.types import Result, Warn
@@ -104,7 +104,7 @@ class Output:
 
     def _draw(self, result: Result, data: bytes, view: View) -> None:
         if self.format is FormatName.json:
-            sys.stdout.write(data.decode())
+            sys.stdout.write(shown_json(data.decode()))
         elif self.format is FormatName.csv:
             sys.stdout.write(to_csv(result))
         elif self.format is FormatName.markdown:

@@ -32,6 +32,8 @@ def named_columns(fields: Sequence[str]) -> dict[str, str]:
         meaning, equals, column = text.partition("=")
         if not equals or not meaning.strip() or not column.strip():
             raise UsageError(f"--field {text!r} names no column", hint="write it as in --field prompt=question")
+        if meaning.strip() in found:
+            raise UsageError(f"--field names {meaning.strip()} twice", hint="keep one of them")
         found[meaning.strip()] = column.strip()
     return found
 

@@ -40,6 +40,9 @@ CREATE TABLE bodies (id INTEGER PRIMARY KEY, text BLOB NOT NULL, model TEXT NOT 
 def is_database(path: Path) -> bool:
     """Return whether a file is a SQLite database, by its first bytes."""
     try:
+        if not path.is_file():
+            # A pipe gives its first bytes only once.
+            return False
         with path.open("rb") as file:
             return file.read(16) == b"SQLite format 3\0"
     except OSError:

@@ -23,7 +23,7 @@ from recall_cli.logs.from_openinference import OpenInference
 from recall_cli.logs.from_openrouter import OpenRouter
 from recall_cli.logs.from_otel import OTel
 from recall_cli.logs.from_pairs import Pairs
-from recall_cli.logs.from_plain import Plain
+from recall_cli.logs.from_plain import FIELDS, Plain
 from recall_cli.logs.from_serve import Serve
 from recall_cli.logs.from_store import Store
 from recall_cli.logs.from_trace import Azure, Mooncake
@@ -58,6 +58,8 @@ ADAPTERS: tuple[type[Adapter], ...] = (
 """One line a format. The order settles ties: the first of two equal scores is chosen."""
 MAX_SHAPES = 1_024
 """Sets of keys remembered: a log has a handful, unless its keys are data."""
+CALL_FIELDS = frozenset(("messages", *FIELDS["answer"]))
+"""Of a plain row, what tells a call from a prompt."""
 NAMES = tuple(adapter.name for adapter in ADAPTERS)
 
 
@@ -87,6 +89,13 @@ class Formats:
     def knows(self, row: dict[str, Any]) -> bool:
         """Return whether any format knows a row by its keys."""
         return any(adapter.score(row) for adapter in self.adapters)
+
+    def is_call(self, row: dict[str, Any]) -> bool:
+        """Return whether a row is a logged call, and not a mere prompt in a file of prompts."""
+        return any(
+            adapter.score(row) and (adapter is not self._plain or not CALL_FIELDS.isdisjoint(row))
+            for adapter in self.adapters
+        )
 
     def sniff(self, file: str, rows: Iterable[Any]) -> tuple[Adapter, Sniffed]:
         """Return the adapter that knows most keys of a file's first rows, and what was decided.

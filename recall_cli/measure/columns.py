@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from recall_cli.errors import RecallError
+
 fcntl: ModuleType | None
 try:
     import fcntl
@@ -44,8 +46,12 @@ class Workspace:
     """A temporary folder that goes with its owner; opening one also removes those that dead processes left."""
 
     def __init__(self) -> None:
-        _sweep(Path(tempfile.gettempdir()))
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        try:
+            _sweep(Path(tempfile.gettempdir()))
+            self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        except OSError as error:
+            hint = "free some space, or set TMPDIR to a folder of yours"
+            raise RecallError(f"there is no temporary folder to write to: {error.strerror}", hint=hint) from error
         self._lock = _lock(self.path)
         self._spools: list[Spool] = []
 
@@ -54,7 +60,8 @@ class Workspace:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for spool in self._spools:
-            spool.close()
+            with suppress(OSError):  # what a full disk did not take is not needed any more
+                spool.close()
         if self._lock is not None:
             os.close(self._lock)
         shutil.rmtree(self.path, ignore_errors=True)

@@ -94,10 +94,10 @@ def warnings(source: LoggedStream, facts: dict[str, Any]) -> list[Warn]:
 
 
 def _judge_warnings(judge: dict[str, Any]) -> list[Warn]:
-    what = f"{judge['name']} decided on {sum(judge['said'].values()):,} pairs; how often it errs is not known"
-    found = [
-        Warn("JUDGE_UNMEASURED", what, "look up some of its pairs (to_check, --out FILE) before you rely on a low rate")
-    ]
+    decided = sum(judge["said"].values())
+    what = f"{judge['name']} decided on {decided:,} pairs; how often it errs is not known"
+    help = "look up some of its pairs (to_check, --out FILE) before you rely on a low rate"
+    found = [Warn("JUDGE_UNMEASURED", what, help)] if decided else []
     failed = sum(judge["faults"].values())
     if failed:
         most = max(judge["faults"], key=judge["faults"].get)

@@ -51,13 +51,17 @@ def run(plan: Plan) -> Result:
     stored, warnings = _stored(plan.against, embedder)
     vectors = embedder.embed_many([s.request.text for s in stored])
     similarities = vectors @ embedder.embed(asked.text)
-    order = np.argsort(-similarities, kind="stable")[: plan.k].tolist()
-    near = [(cosine(float(similarities[at])), at) for at in order]
+    order = np.argsort(-similarities, kind="stable").tolist()
+    # A lookup sees its own partition alone, so nothing beyond a wall may stand before what it would be served.
+    inside = [at for at in order if stored[at].request.partition == asked.partition]
+    beyond = [at for at in order if stored[at].request.partition != asked.partition]
+    near = [(cosine(float(similarities[at])), at) for at in (inside + beyond)[: plan.k]]
 
     result = new_result("explain", asdict(plan) | {"against_entries": len(stored)})
     query = facts(asked.text)
     for rank, (similarity, at) in enumerate(near):
-        others = near[:rank] + near[rank + 1 :]
+        # One is told from its rivals, which are what the same lookup could find.
+        others = [other for other in near if other[1] != at and _together(stored, other[1], at)]
         found = evidence(query, facts(stored[at].request.text), similarity, others, group=at)
         gate = _gate(asked, stored[at], body, policy, found, veto)
         shown = {name: value for name, value in asdict(found).items() if name not in ("ticket", "history")}
@@ -71,11 +75,24 @@ def run(plan: Plan) -> Result:
         "namespace": asked.namespace,
         "cutoff": plan.taus.get(asked.namespace, plan.tau),
         "gate": first["gate"],
-        "partition_entries": sum(s.request.partition == asked.partition for s in stored),
+        "partition_entries": len(inside),
     }
     here = [asked.namespace, *(s.request.namespace for s in stored)]
+    if not inside and body is None and any(s.body for s in stored):
+        warnings.append(
+            Warn(
+                "BARE_PROMPT",
+                "a bare prompt has no model, system prompt or parameters, so every entry of this log is behind a wall",
+                'explain a request as the log has it: \'{"model": ..., "temperature": 0, "messages": [...]}\'',
+            )
+        )
     result.warnings += [*warnings, *unknown_namespaces(plan.taus, here)]
     return result
+
+
+def _together(stored: Sequence[Found], one: int, other: int) -> bool:
+    """Return whether two candidates are in the same partition."""
+    return stored[one].request.partition == stored[other].request.partition
 
 
 def _outcome(asked: Request, stored: Sequence[Found], first: dict[str, Any]) -> str:
@@ -144,7 +161,8 @@ def _stored(against: str, embedder: Embedder) -> tuple[list[Found], list[Warn]]:
         why = f" ({reasons})" if reasons else ""
         hint = "name a store, a log or a prompts file"
         raise InputError(f"{shown(against)} holds nothing to compare with{why}", hint=hint)
-    return found, warnings
+    # A cache keeps one entry for equal requests, however often they were logged.
+    return list({entry.request.identity: entry for entry in reversed(found)}.values())[::-1], warnings
 
 
 def _entries(path: str, embedder: Embedder) -> list[Found]:

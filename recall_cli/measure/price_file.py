@@ -27,6 +27,7 @@ from typing import Any
 
 from recall_cli.errors import InputError, UsageError
 from recall_cli.measure.price_table import split_vendor
+from recall_cli.measure.prompts import text_bytes
 from recall_cli.measure.rates import KINDS, MILLION, ZERO, Rates, Sheet, batch
 from recall_cli.measure.savings_words import NO_MODEL
 
@@ -105,7 +106,7 @@ def read_prices(path: str) -> OwnPrices:
     """Return the prices of a file. Raises InputError when it is not one of the two schemas."""
     try:
         # Decimal from the digits in the file: a float would already have changed the price.
-        document = json.loads(Path(path).read_bytes(), parse_float=Decimal, parse_int=Decimal)
+        document = json.loads(text_bytes(Path(path)), parse_float=Decimal, parse_int=Decimal)
     except OSError as error:
         raise InputError(f"the prices {path} cannot be read: {error.strerror or error}", hint=HINT) from error
     except (ValueError, RecursionError) as error:

@@ -25,6 +25,8 @@ LABEL_FIELDS = ("paraphrases", "lookalikes", "new")
 """A line with any of these is labelled: it follows the schema of `workloads/prompts.jsonl`."""
 JSON_START = re.compile(r'\s*(\{|\[\s*[{"]|".*"\s*$)', re.MULTILINE)
 """What a file without a telling name begins with when it is JSON; "[INST]" is a prompt."""
+HEAD_BYTES = 64 << 10
+"""Read first, to tell text from what has no end."""
 FORMAT_HINT = 'Give one prompt a line in a .txt file, or JSONL objects with "text", "prompt", "question" or "input".'
 
 
@@ -118,10 +120,17 @@ def read_text(path_or_dash: str, stdin: BinaryIO | None, what: str) -> tuple[str
 def read_file(path: Path) -> bytes:
     """Return a file's bytes. Raises InputError."""
     try:
-        return path.read_bytes()
+        return text_bytes(path)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path} cannot be read: {reason}.", hint="Name a readable file; - is stdin.") from None
+
+
+def text_bytes(path: Path) -> bytes:
+    """Return a file's bytes, or the first of them when they show that it is no text: /dev/zero has no end."""
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+        return head if b"\0" in head else head + file.read()
 
 
 def decode(data: bytes, source: str) -> str:

@@ -90,8 +90,10 @@ class OutFile:
             self.path = Path(os.path.realpath(path))
             if self.path.is_dir():
                 raise UsageError(f"{option} {path} is a folder", hint="name a file inside it")
-            if any(os.path.exists(name) and os.path.samefile(name, path) for name in inputs if os.path.exists(path)):
-                raise UsageError(f"{option} {path} is the file that is read", hint="name another file")
+            if any(_same(name, path) for name in inputs if name):
+                raise UsageError(
+                    f"{option} {path} is the file that is read or written already", hint="name another file"
+                )
             self._is_stdout = _is_stdout(path)
             self._direct = self._is_stdout or (self.path.exists() and not self.path.is_file())
             if not self._direct:
@@ -134,6 +136,13 @@ class OutFile:
         handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.", suffix=".tmp")
         os.close(handle)
         return Path(name)
+
+
+def _same(one: str, other: str) -> bool:
+    """Return whether two names stand for one file, there already or not."""
+    if os.path.exists(one) and os.path.exists(other):
+        return os.path.samefile(one, other)
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _is_stdout(path: str) -> bool:

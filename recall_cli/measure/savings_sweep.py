@@ -74,7 +74,7 @@ def _amount(part: str, units: Mapping[str, float], what: str, example: str) -> f
     value = float(found.group(1)) if found else 0.0
     unit = found.group(2).upper() if found else ""
     if value <= 0 or (unit not in units and not math.isinf(value)):
-        raise UsageError(f"{part.strip()!r} is not one of a list of {what}", hint=f"write it as in {example}")
+        raise UsageError(f"{part.strip()!r} in the list of {what} is none", hint=f"write it as in {example}")
     return value * units.get(unit, 1.0)
 
 

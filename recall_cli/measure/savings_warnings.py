@@ -40,8 +40,8 @@ def _about_tiers(found: Rows, summary: dict[str, Any]) -> list[Warn | None]:
     equal = semantic["answers_equal"]
     how = " of the adaptive policy" if semantic["tau"] is None else f" at tau {semantic['tau']:g}"
     hint = (
-        f"of {equal['n']:,} such answers {equal['equal']:,} equal the logged one; unequal need not mean wrong: label "
-        "some of your prompts (paraphrases, lookalikes) and count the wrong answers with recall bench --prompts FILE"
+        f"of {equal['n']:,} such answers {equal['equal']:,} equal the logged one; unequal need not mean wrong: "
+        "recall eval --log LOG compares what they say, and counts the wrong ones at this cutoff and at others"
     )
     allowed = summary["if_sampled_allowed"]
     return [
@@ -190,7 +190,8 @@ def _about_dollars(found: Rows, summary: dict[str, Any], models: list[dict[str, 
         else None,
         Warn(
             "no_usage",
-            f"{without:,} of {summary['requests']:,} requests carry no token counts: they are counted, not priced",
+            f"{without:,} of {summary['requests']:,} requests carry no token counts that can be used: they are "
+            "counted, not priced",
             "log the response's usage; for OpenAI streams send stream_options.include_usage",
         )
         if without

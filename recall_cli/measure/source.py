@@ -1,6 +1,6 @@
 """The user's own requests: a request log or a prompts file, from a path or standard input, packed or not.
 
-Which of the two it is shows in the first lines. Nothing is left out unsaid: what gives no request is counted
+Which of the two it is shows in the first rows. Nothing is left out unsaid: what gives no request is counted
 under its reason.
 """
 
@@ -10,27 +10,26 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import orjson
-
 from recall_cli.core.request import parse_body, text_request
 from recall_cli.errors import InputError
 from recall_cli.logs.clean import clean
-from recall_cli.logs.from_pairs import REQUEST
+from recall_cli.logs.formats import Formats
 from recall_cli.logs.read import read_log
 from recall_cli.logs.reader import read_lines
+from recall_cli.logs.rows import read_rows
 from recall_cli.logs.tally import Tally
 from recall_cli.logs.unpack import GZIP_MAGIC, ZSTD_MAGIC
 from recall_cli.measure.prompts import from_prompts
 from recall_cli.types import Bypass, Json, Request, Warn
 
-PEEK_LINES = 100
-"""Lines at the start that show whether a file is a request log; a rotated log may begin with half a line."""
+PEEK_ROWS = 100
+"""Rows at the start that show whether a file is a request log; a rotated log may begin with half a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +71,17 @@ def shown(source: str) -> str:
 @contextmanager
 def as_file(source: str) -> Iterator[Path]:
     """Yield a path that can be read more than once; errors name the source."""
-    if source != "-":
+    # A pipe gives its bytes only once, under whatever name: /dev/stdin, <(...), mkfifo.
+    if source != "-" and not Path(source).is_fifo():
         yield Path(source)
         return
-    if sys.stdin is None:
+    if source == "-" and sys.stdin is None:
         raise InputError("standard input is closed", hint="pipe the data in, or name a file")
     with TemporaryDirectory(prefix="recall-") as folder:
-        path = Path(folder) / "stdin"
-        with path.open("wb") as copy:
-            shutil.copyfileobj(sys.stdin.buffer, copy)
-        with _named(path, "standard input"):
+        path = Path(folder) / "piped"
+        with path.open("wb") as copy, nullcontext(sys.stdin.buffer) if source == "-" else open(source, "rb") as piped:
+            shutil.copyfileobj(piped, copy)
+        with _named(path, shown(source)):
             yield path
 
 
@@ -93,9 +93,11 @@ def head(path: Path) -> bytes:
 
 def read_source(path: Path, shown: str) -> Reading:
     """Return the requests of a log (repeats and all), or the prompts of a file. Raises InputError."""
-    lines = read_lines(str(path), on_fault=lambda fault: None)  # Faults are for the second reading to report.
-    first = list(islice((line for line in lines if line and line.strip()), PEEK_LINES))
-    return _log(path) if any(map(_is_record, first)) else _prompts(path, shown)
+    formats = Formats()
+    # With a tally of its own: faults are for the second reading to report.
+    rows = read_rows(str(path), Tally(), knows=formats.knows)
+    first = [row for _, row in islice(rows, PEEK_ROWS) if isinstance(row, dict)]
+    return _log(path) if any(map(formats.is_call, first)) else _prompts(path, shown)
 
 
 @contextmanager
@@ -105,14 +107,6 @@ def _named(path: Path, shown: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(str(error).replace(str(path), shown), hint=error.hint) from error
-
-
-def _is_record(line: bytes) -> bool:
-    try:
-        row = orjson.loads(line.removeprefix(b"\xef\xbb\xbf"))
-    except ValueError:
-        return False
-    return isinstance(row, dict) and any(name in row for name in REQUEST)
 
 
 def _log(path: Path) -> Reading:

@@ -174,7 +174,9 @@ def preset(name: str) -> World:
     """Return a named world. Raises UsageError when there is none."""
     found = presets()
     if name not in found:
-        raise UsageError(f"there is no world named {name!r}", hint=f"choose one of {', '.join(found)}")
+        raise UsageError(
+            f"there is no workload named {name!r}", hint=f"choose one of {', '.join(found)}, text-world or all"
+        )
     return found[name]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -239,7 +240,7 @@ def test_out_over_its_own_input_is_refused(here: Path, capsys: pytest.CaptureFix
     (here / "p.txt").write_text("one question\n")
     assert main(["bench", "--prompts", "p.txt", "--out", "p.txt"]) == 2
     assert (here / "p.txt").read_text() == "one question\n"
-    assert "is the file that is read" in capsys.readouterr().err
+    assert "the file that is read" in capsys.readouterr().err
 
 
 def test_an_interrupted_bench_leaves_no_entries_in_a_store(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,3 +263,34 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     text = to_markdown(cleaned(blocks))
     assert not set(text) & set("\x1b\x07\u202e")
     assert "ev\ufffd[31mil" in text
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "says"),
+    [
+        ("eval --classes /dev/zero --runs 1", 4, "not UTF-8 text"),
+        ("eval --pairs /dev/zero", 4, "not UTF-8 text"),
+        ("bench --prompts /dev/zero", 4, "not UTF-8 text"),
+        ("savings p.txt --prices /dev/zero", 4, "not JSON"),
+        ("savings p.txt --field model=a --field model=b", 2, "names model twice"),
+        ("eval --tau-for a=0.9 --tau-for a=0.8 --runs 1", 2, "names a twice"),
+        ("savings p.txt --out new.x --report new.x", 2, "written already"),
+    ],
+)
+def test_what_has_no_end_or_stands_twice_is_refused(
+    command: str, code: int, says: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "p.txt").write_text("hi\n")
+    assert main(command.split()) == code
+    assert says in capsys.readouterr().err
+
+
+def test_a_full_disk_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def full(*args: object, **more: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("recall_cli.measure.savings.run", full)
+    assert main(["savings", "log.jsonl"]) == 1
+    err = capsys.readouterr().err
+    assert "is full" in err
+    assert "TMPDIR" in err

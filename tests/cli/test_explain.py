@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import json
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,3 +152,68 @@ def test_mistakes(arguments: list[str], code: int, here: Path, capsys: pytest.Ca
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "did not expect" not in printed.err
+
+
+def call(text: str, **more: Any) -> dict[str, Any]:
+    return {"model": "m", "temperature": 0, "messages": [{"role": "user", "content": text}], **more}
+
+
+def write_log(path: Path, calls: list[dict[str, Any]], **more: Any) -> None:
+    path.write_text("".join(json.dumps({"request": body, "response": {}, **more}) + "\n" for body in calls))
+
+
+def test_what_is_behind_a_wall_does_not_hide_what_would_be_served(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others = [call("How do I reset my password?", model=f"m{i}") for i in range(6)]
+    write_log(here / "log.jsonl", [*others, call("how can I reset my password")])
+    document = explained(capsys, json.dumps(call("How do I reset my password?")), "--against", "log.jsonl", "-k", "3")
+    assert document["summary"]["outcome"] == "SEMANTIC"
+    first, *rest = document["rows"]
+    assert first["where"] == "log.jsonl:7"
+    assert first["serves"]
+    assert [row["gate"] for row in rest] == ["partition: differs in model"] * 2
+    # No rival in its partition: the same evidence as if the others were not there.
+    write_log(here / "alone.jsonl", [call("how can I reset my password")])
+    alone = explained(capsys, json.dumps(call("How do I reset my password?")), "--against", "alone.jsonl")["rows"][0]
+    assert first["margin"] == alone["margin"]
+
+
+def test_equal_requests_are_one_entry(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_log(here / "log.jsonl", [call("How do I reset my password?")] * 9 + [call("Where is my invoice?")])
+    document = explained(capsys, json.dumps(call("how do I reset my password")), "--against", "log.jsonl")
+    assert [row["where"] for row in document["rows"]] == ["log.jsonl:1", "log.jsonl:10"]
+    assert document["summary"]["partition_entries"] == 2
+    assert document["warnings"] == []
+
+
+def test_a_bare_prompt_against_a_log_is_told_why_it_meets_walls_alone(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_log(here / "log.jsonl", [call("How do I reset my password?")])
+    (warning,) = explained(capsys, "how do I reset my password", "--against", "log.jsonl")["warnings"]
+    assert warning["code"] == "BARE_PROMPT"
+    assert '"messages"' in warning["hint"]
+
+
+def test_any_known_log_is_a_log_and_no_list_of_prompts(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (here / "helicone.csv").open("w", newline="") as file:
+        out = csv.DictWriter(file, ["response_id", "request_created_at", "response_status", "request_body", "model"])
+        out.writeheader()
+        for text in ("How do I reset my password?", "Where is my invoice?"):
+            row = {"response_id": "r", "request_created_at": "2026-01-05T09:00:00Z", "response_status": "200"}
+            out.writerow({**row, "request_body": json.dumps(call(text)), "model": "m"})
+    asked = json.dumps(call("how do I reset my password"))
+    document = explained(capsys, asked, "--against", "helicone.csv")
+    assert document["summary"]["outcome"] == "SEMANTIC"
+    assert document["params"]["against_entries"] == 2
+    (here / "p.jsonl").write_text('{"prompt": "How do I reset my password?"}\n{"prompt": "Where is my invoice?"}\n')
+    assert explained(capsys, "how do I reset my password", "--against", "p.jsonl")["summary"]["outcome"] == "SEMANTIC"
+
+
+def test_a_named_pipe_is_read_once(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(here / "pipe")
+    writer = threading.Thread(target=(here / "pipe").write_text, args=("How do I cancel order 41?\n",), daemon=True)
+    writer.start()
+    assert explained(capsys, "how do I cancel order 41", "--against", "pipe")["summary"]["outcome"] == "SEMANTIC"
+    writer.join()

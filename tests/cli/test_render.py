@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 from rich.console import Console
 
 from recall_cli.cli import blocks
-from recall_cli.cli.draw import draw, to_markdown
+from recall_cli.cli.draw import draw, shown_json, to_csv, to_markdown
+from recall_cli.types import Result
 
 WIDE = blocks.table(
     "A title that is long enough to be folded by anything that folds titles to the width of their table",
@@ -99,3 +101,32 @@ def test_flatten_keeps_every_value() -> None:
         "x.interval_low": None,
         "x.interval_high": None,
     }
+
+
+EVIL = "\x1b[31m\x9b2J\u202eevil\u200f"
+
+
+def test_csv_holds_nothing_that_a_terminal_or_a_spreadsheet_acts_on() -> None:
+    rows = [{"name": f"=1+1{EVIL}", "n": -1}, {"name": "+1", "n": 2.5}, {"name": "@a", "n": None}, {"name": "a-b"}]
+    text = to_csv(Result("x", {}, {}, "", rows, {}, []))
+    assert not set(EVIL) - set("[31m2Jevil") & set(text)
+    assert [line.split(",")[0] for line in text.splitlines()[2:]] == ["'+1", "'@a", "a-b"]
+    assert "'=1+1" in text
+    assert ",-1\n" in text
+
+
+def test_json_on_a_terminal_means_the_same_and_acts_on_nothing() -> None:
+    document = json.dumps({f"key {EVIL}": [EVIL, "plain é", "\\u202e", 1]}, ensure_ascii=False)
+    shown = shown_json(document)
+    assert json.loads(shown) == json.loads(document)
+    assert "\x9b" not in shown
+    assert "\u202e" not in shown
+    assert "é" in shown
+
+
+def test_a_piped_sentence_is_one_line_and_one_on_a_terminal_is_folded() -> None:
+    sentence = "word " * 60
+    assert drawn(80, blocks.Line(sentence)).splitlines() == [sentence]
+    buffer = io.StringIO()
+    draw([blocks.Line(sentence)], Console(file=buffer, width=80, force_terminal=True))
+    assert max(map(len, buffer.getvalue().splitlines())) <= 80

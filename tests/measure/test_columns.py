@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recall_cli.errors import RecallError
 from recall_cli.measure import columns
 from recall_cli.measure.columns import PREFIX, Columns, Names, Workspace, key64, number
 
@@ -130,3 +131,18 @@ def test_amended_rows_read_anew_and_the_others_as_they_were(
         expected[chosen] = values
         assert held.read("amount").tolist() == expected.tolist()
         assert held.read("kind").tolist() == [one[4] for one in rows]
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with Workspace() as folder:
+        # What it holds back until it is closed does not fit.
+        (folder.path / "texts").symlink_to("/dev/full")
+        folder.spool("texts").add("a text")
+    assert list(tmp_path.glob(f"{PREFIX}*")) == []
+
+
+def test_no_temporary_folder_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(RecallError, match="no temporary folder"):
+        Workspace()

@@ -199,7 +199,7 @@ def test_no_hint_names_what_does_not_exist(log: Path) -> None:
             assert "project" not in said
             assert set(re.findall(r"recall ([a-z-]+)", said)) <= commands
     hint = next(w.hint for w in measure(log, hex_prompts(40), embedder="static").warnings if "semantic" in w.code)
-    assert "recall bench --prompts FILE" in hint
+    assert "recall eval --log LOG" in hint
 
 
 def test_a_model_of_two_providers_is_named_apart(log: Path) -> None:
