@@ -88,7 +88,7 @@ def test_a_log_without_times(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_a_log_without_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [call(f"Same? {i % 200}", 600.0 * i, usage=False) for i in range(400)]
     out, err = told(capsys, write(tmp_path / "log.jsonl", rows))
-    assert "400 of 400 requests carry no token counts: they are counted, not priced" in err
+    assert "400 of 400 requests carry no token counts that can be used: they are counted, not priced" in err
     assert out.rstrip().splitlines()[-1] == (
         "Not enough data: only 0 of 400 cacheable requests have both token counts and a known price."
     )
