@@ -1,26 +1,30 @@
 """How fast logs are read and normalised: a generated JSON Lines log of five schemas, every 1,000th line broken.
 
-    python benchmarks/read_logs.py 1000 FOLDER
+    python benchmarks/read_logs.py --mb 1000 --out results/read-logs.json
 
-writes a log of 1,000 MB into FOLDER (or finds the one it wrote before: the seed fixes every byte), reads it in a
-process of its own, and prints one JSON object: rows, MB/s of three readings by the clock and by CPU time, that CPU time
-over the time that `orjson.loads` alone takes in the same round, peak memory. Every count is checked against what was
-written before a time is printed.
+writes a log of 1,000 MB (in --folder it finds the one it wrote before: the seed fixes every byte), reads it in a
+process of its own, and prints a row: MB/s of three readings by the clock and by CPU time, that CPU time over the time
+that `orjson.loads` alone takes in the same round, peak memory. Every count is checked against what was written before a
+time is printed. --out writes the row as a result document.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
+
+from recall_cli.measure.result import new_result, to_json
 
 SEED = 5
 BROKEN_EVERY = 1_000
@@ -124,13 +128,27 @@ def parse(path: Path) -> float:
     return time.process_time() - cpu
 
 
-def main(megabytes: int, folder: Path) -> None:
-    """Write the log if it is not there, read it in another process, print what it took."""
-    path, facts = folder / f"read-{megabytes}.jsonl", folder / f"read-{megabytes}.json"
-    if not (path.exists() and facts.exists()):
-        facts.write_text(json.dumps(write(path, megabytes)))
-    # A process of its own: its peak memory is the reader's.
-    subprocess.run([sys.executable, __file__, "--read", str(path), str(facts)], check=True)
+def main() -> None:
+    """Write the log if it is not there, read it in another process, print and keep what it took."""
+    parser = argparse.ArgumentParser(description="How fast logs are read and normalised.")
+    parser.add_argument("--mb", type=int, default=1000)
+    parser.add_argument("--folder", type=Path, help="keeps the log; without it the log is removed")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder: Path = arguments.folder or Path(temporary)
+        path, facts = folder / f"read-{arguments.mb}.jsonl", folder / f"read-{arguments.mb}.json"
+        if not (path.exists() and facts.exists()):
+            facts.write_text(json.dumps(write(path, arguments.mb)))
+        result = new_result("benchmarks/read_logs", {"mb": arguments.mb})
+        # A process of its own: its peak memory is the reader's.
+        child = subprocess.run(
+            [sys.executable, __file__, "--read", str(path), str(facts)], check=True, stdout=subprocess.PIPE
+        )
+    sys.stdout.write(child.stdout.decode())
+    result.rows = [json.loads(child.stdout)]
+    if arguments.out:
+        arguments.out.write_bytes(to_json(result))
 
 
 def report(path: Path, facts: Path) -> None:
@@ -152,7 +170,7 @@ def report(path: Path, facts: Path) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--read":
+    if sys.argv[1:2] == ["--read"]:
         report(Path(sys.argv[2]), Path(sys.argv[3]))
     else:
-        main(int(sys.argv[1]), Path(sys.argv[2]))
+        main()
