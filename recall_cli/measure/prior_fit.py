@@ -9,6 +9,7 @@ is reported with the set's family left out as well.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections import Counter
@@ -26,7 +27,7 @@ from recall_cli.measure import prior_sets
 from recall_cli.measure.model_eval import default_folder
 from recall_cli.measure.model_score import area, ladder
 from recall_cli.measure.prior_sets import Rows
-from recall_cli.measure.result import new_result
+from recall_cli.measure.result import new_result, to_json
 from recall_cli.types import Progress, Result
 
 if TYPE_CHECKING:
@@ -267,11 +268,19 @@ def table(result: Result) -> str:
 
 
 def main() -> None:
-    """Write the weights beside `core/prior.py` and the table to standard output."""
-    folder = default_folder() or Path(sys.argv[1])
+    """Write the weights beside `core/prior.py`, the table to standard output, the whole report to `--out`."""
+    parser = argparse.ArgumentParser(description="Learn the prior weights, and report them set by set.")
+    parser.add_argument("folder", nargs="?", type=Path, help="the evaluation data")
+    parser.add_argument("--out", type=Path, metavar="FILE")
+    arguments = parser.parse_args()
+    folder = arguments.folder or default_folder()
+    if folder is None:
+        parser.error("the evaluation data is not beside the project: name its folder")
     prior, result = run(folder)
     target = Path(prior_module.__file__).parent / "prior-weights.json"
     target.write_text(json.dumps(document(prior, result), indent=2) + "\n", encoding="utf-8")
+    if arguments.out:
+        arguments.out.write_bytes(to_json(result))
     sys.stdout.write(table(result) + "\n" + json.dumps(result.summary["weights"], indent=1) + "\n")
 
 
