@@ -112,10 +112,13 @@ def clusters(traffic: Traffic, example: Callable[[int], str] | None = None) -> d
     hits = np.flatnonzero(traffic.source != NOBODY)
     roots, cluster = np.unique(traffic.source[hits], return_inverse=True)
     n = len(roots)
-    served = np.bincount(cluster, minlength=n)
-    saved = group_totals(cluster.astype(np.int64), traffic.saved[hits], n)
+    served, spent = np.bincount(cluster, minlength=n), traffic.spent[hits]
+    # Whoever leads by sums in floats holds the leaders by exact ones, which would be an object a cluster.
+    near = np.bincount(cluster, weights=spent, minlength=n)
+    leaders = np.lexsort((roots, -served, -near))[: 2 * CLUSTERS].tolist()
+    saved = {at: total(spent[cluster == at]) for at in leaders}
     # Where no price is known the number of hits must do.
-    top = sorted(range(n), key=lambda at: (-saved[at], -int(served[at]), int(roots[at])))[:CLUSTERS]
+    top = sorted(leaders, key=lambda at: (-saved[at], -int(served[at]), int(roots[at])))[:CLUSTERS]
     everything = total(traffic.saved)
     return {
         "n": n,

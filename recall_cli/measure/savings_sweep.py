@@ -12,6 +12,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,8 +99,8 @@ def hits_within(keys: Ints, time: Timing, limit: Limit, sizes: NDArray[np.int64]
     arrivals = np.empty(n, dtype=np.int32)
     arrivals[time.rank] = np.arange(n, dtype=np.int32)
     stored = np.where(np.isinf(time.ready), time.filled, time.ready)[arrivals]
-    size = np.zeros(n, dtype=np.int64) if sizes is None else sizes[arrivals]
-    coming = zip(*map(in_chunks, (time.since[arrivals], arrivals, keys[arrivals], stored, size)), strict=True)
+    size = repeat(0, n) if sizes is None else in_chunks(sizes[arrivals])
+    coming = zip(*map(in_chunks, (time.since[arrivals], arrivals, keys[arrivals], stored)), size, strict=True)
     since, new, name, when, large = next(coming, (n, 0, 0, 0.0, 0))
     for at, key, now in zip(range(n), in_chunks(keys), in_chunks(time.filled), strict=True):
         while since <= at:
