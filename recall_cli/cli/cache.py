@@ -36,19 +36,21 @@ def stats(
 ) -> None:
     """Show what a store holds: entries, bytes, partitions, and whose vectors they are."""
     with Output(format, json, out) as output:
+        from recall_cli.cli.stores import file_alone
         from recall_cli.measure.store_stats import run
 
-        output.emit(run(store), view)
+        output.emit(run(file_alone(store)), view)
 
 
 @app.command("reembed")
 def reembed(store: StorePath, embedder: options.Embedder = "static") -> None:
     """Embed every stored prompt again with another embedder; answers stay as they are."""
     from recall_cli.cli.render import note
+    from recall_cli.cli.stores import file_alone
     from recall_cli.core.embed import make_embedder
     from recall_cli.core.upkeep import reembed
 
-    made = reembed(store, make_embedder(embedder))
+    made = reembed(file_alone(store), make_embedder(embedder))
     note(f"{made:,} vectors in {store} are now {embedder}'s")
 
 

@@ -190,6 +190,8 @@ def say_where(server: Server, port: int) -> None:
     mode = "shadow mode: nothing is served from the cache" if settings.shadow else "serving from the cache"
     kept = server.plan.store if server.plan.store and not server.degraded else "memory: gone when this ends"
     note(f"{mode}; policy {server.policy.name}; {len(server.keeper.cache):,} entries in {kept}; page {url}/recall")
+    if not settings.allow_sampled:
+        note("only requests at temperature 0, or with a seed, are looked up; --allow-sampled takes the others too")
     if not settings.is_loopback:
         note(
             "warning: other machines can connect, and their credentials travel in the clear",

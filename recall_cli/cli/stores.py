@@ -45,6 +45,16 @@ def place(name: str) -> Place:
     return ServerPlace(name) if name.startswith(("http://", "https://")) else FilePlace(name)
 
 
+def file_alone(name: str) -> str:
+    """Return a store's path. Raises UsageError for the URL of a server: this is done to the file."""
+    if name.startswith(("http://", "https://")):
+        raise UsageError(
+            "this takes a store's file, not a server",
+            hint=f"name the file that --store was given; a server's numbers are at {name.rstrip('/')}/metrics",
+        )
+    return name
+
+
 class FilePlace:
     """A store's SQLite file; a server that has it open notices within a second."""
 

@@ -171,15 +171,19 @@ class Import:
                 completion = Completion(_unpacked(row["body"]), row["model"], Usage(**row["usage"]), row["made"])
                 packed = row["vector"]
                 created, expires = float(row["created"]), row["expires"]
+                vector = self._vector(request, packed)
             except (KeyError, TypeError, ValueError) as error:
                 raise InputError(f"line {number} is no entry of an export: {error}", hint="export again") from error
-            yield request, completion, self._vector(request, packed), created, expires
+            yield request, completion, vector, created, expires
 
     def _vector(self, request: Request, packed: str | None) -> Vector | None:
         if request.exact_only or packed is None:
             return None
         if self._is_same:
-            return np.frombuffer(_unpacked(packed), dtype=np.float32)
+            held = np.frombuffer(_unpacked(packed), dtype=np.float32)
+            if held.shape != (self._embedder.dim,) or not np.isfinite(held).all():
+                raise ValueError("its vector is not one of the embedder's")
+            return held
         vector = self._embedder.embed(request.text)
         return vector if vector.any() else None
 

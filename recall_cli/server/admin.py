@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 BATCH = 200
 """Entries deleted or stored in one go of the writer thread: what waits behind them waits for milliseconds."""
 
+LARGEST = 2**63 - 1
+"""The store's largest number."""
+
 T = TypeVar("T")
 
 
@@ -73,10 +76,8 @@ def admin_routes(proxy: Proxy, guard: Guard) -> list[Route]:
         return json({"removed": gone}, 200 if gone else 404)
 
     async def purge(request: Request) -> Response:
-        asked = orjson.loads(await request.body() or b"{}")
-        if not isinstance(asked, dict) or not asked or asked.keys() - {"all", "namespace", "older_s", "contains"}:
-            raise InputError("a purge must say what: all, namespace, older_s or contains", hint='as in {"all": true}')
-        before = time.time() - float(asked["older_s"]) if "older_s" in asked else None
+        asked = _filters(await request.body())
+        before = time.time() - asked["older_s"] if "older_s" in asked else None
         ids = await run_in_threadpool(
             chosen, cache.store, namespace=asked.get("namespace"), before=before, contains=asked.get("contains")
         )
@@ -114,8 +115,33 @@ def admin_routes(proxy: Proxy, guard: Guard) -> list[Route]:
     ]
 
 
+def _filters(raw: bytes) -> dict[str, Any]:
+    """Return what a purge asks. Raises InputError for what says nothing: it must not be read as everything."""
+    try:
+        asked = orjson.loads(raw or b"{}")
+    except ValueError:
+        asked = None
+    if asked == {"all": True}:
+        return {}
+    if not isinstance(asked, dict) or not asked or not all(_is_filter(name, asked[name]) for name in asked):
+        raise InputError(
+            "a purge must say what: all (true, and alone), or namespace, contains (text) and older_s (seconds)",
+            hint='as in {"all": true} or {"older_s": 86400}',
+        )
+    return asked
+
+
+def _is_filter(name: str, value: Any) -> bool:
+    if name == "older_s":
+        return type(value) in (int, float) and value >= 0
+    return name in ("namespace", "contains") and isinstance(value, str)
+
+
 def _whole(text: str) -> int:
     try:
-        return int(text)
+        number = int(text)
     except ValueError:
-        raise InputError(f"{text!r} is no whole number", hint="entries are named by their number") from None
+        number = -1
+    if not 0 <= number <= LARGEST:
+        raise InputError(f"{text!r} is no number that is counted to here", hint="entries are named by their number")
+    return number

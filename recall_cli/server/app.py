@@ -20,7 +20,7 @@ from recall_cli.server.log import AccessLog
 from recall_cli.server.metrics import Metrics
 from recall_cli.server.passing import pass_through
 from recall_cli.server.protocol import CYCLE, write_whole
-from recall_cli.server.proxy import Ask, Planner, objection
+from recall_cli.server.proxy import Ask, Planner, by_name, objection, read_controls
 from recall_cli.server.settings import Settings
 from recall_cli.server.upstream import Upstream
 from recall_cli.server.verify import Opinion, Verifier
@@ -32,6 +32,8 @@ INSIDE = frozenset({"/recall", "/healthz", "/readyz", "/metrics"})
 PROVEN_S = 3_600.0
 """How long a credential that the upstream took counts as good where tenants share: then it is tried again."""
 PROVEN = 4_096
+
+NOT_STORED = "no stored answer fits this request"
 
 
 class Proxy:
@@ -121,6 +123,10 @@ class Proxy:
         if isinstance(planned, Bypass):
             record |= {"outcome": "BYPASS", "reason": planned.reason}
             call.decision = Decision(Outcome.BYPASS, reason=planned.reason)
+            if read_controls(by_name(headers)).only_if_cached:
+                record["outcome"] = "MISS"
+                await self._refuse(dialect, send, record, 504, "only_if_cached", NOT_STORED)
+                return
             await self.relay.run(call, None, receive, send, record)
             return
         ask = planned
@@ -148,7 +154,7 @@ class Proxy:
             await self._serve(ask, found, call, cycle, send, record)
         elif ask.controls.only_if_cached:
             record["outcome"] = "MISS"
-            await self._refuse(dialect, send, record, 504, "only_if_cached", "no stored answer fits this request")
+            await self._refuse(dialect, send, record, 504, "only_if_cached", NOT_STORED)
         else:
             if serves:
                 record |= {"outcome": "SHADOW", "reason": f"would_be_{found.decision.outcome.lower()}"}

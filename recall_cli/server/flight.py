@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from recall_cli.errors import UpstreamError
 from recall_cli.server import openai
 from recall_cli.server.dialect import Dialect
-from recall_cli.server.upstream import Timeout, chunks, response_headers
+from recall_cli.server.upstream import OURS, Timeout, chunks, response_headers
 from recall_cli.server.wire import Frames, read_frame
 
 if TYPE_CHECKING:
@@ -88,7 +88,8 @@ class Flight:
         try:
             response = await self._send()
             self.first_byte_at = loop.time()
-            self.headers = response_headers(response)
+            # Another recall may stand behind this one: what is said here is of this one.
+            self.headers = [(name, value) for name, value in response_headers(response) if not name.startswith(OURS)]
             said = dict(self.headers)
             self.opaque = said.get(b"content-encoding", b"identity").lower() not in (b"", b"identity")
             self.is_sse = said.get(b"content-type", b"").lower().startswith(b"text/event-stream")

@@ -39,6 +39,9 @@ class Guard:
 
     def may_see(self, request: Request) -> bool:
         """Return whether the request may see numbers and decisions."""
-        host = urlsplit("//" + request.headers.get("host", "")).hostname
+        try:
+            host = urlsplit("//" + request.headers.get("host", "")).hostname
+        except ValueError:  # half of an IPv6 address
+            host = None
         is_here = request.client is not None and request.client.host in LOOPBACK
         return self.knows(request) or (is_here and host in LOOPBACK)

@@ -43,6 +43,8 @@ async def pass_through(
     }
     try:
         await _relay(settings, upstream, dialect, scope, receive, send, record)
+    except Refused as refused:
+        await _refuse(dialect, send, record, refused, close=True)
     finally:
         record["ms"] = round((time.perf_counter() - started) * 1e3, 3)
         log.write(record)
@@ -92,13 +94,17 @@ async def _relay(
             raise BrokenOff(str(error)) from error
         else:
             failed = upload.refused or Refused(504 if isinstance(error, Timeout) else 502, "upstream_error", str(error))
-            said = dialect.error_body(failed.status, failed.kind, str(failed))
-            record["status"] = failed.status
-            close = [(b"connection", b"close")] if has_body else []
-            length = (b"content-length", str(len(said)).encode())
-            await respond(send, failed.status, [JSON, length, *close], said)
+            await _refuse(dialect, send, record, failed, close=has_body)
     finally:
         watcher.cancel()
+
+
+async def _refuse(dialect: Dialect, send: Send, record: dict[str, Any], why: Refused, *, close: bool) -> None:
+    """Answer with an error of ours, in the API's own words."""
+    said = dialect.error_body(why.status, why.kind, str(why))
+    record["status"] = why.status
+    ending = [(b"connection", b"close")] if close else []
+    await respond(send, why.status, [JSON, (b"content-length", str(len(said)).encode()), *ending], said)
 
 
 class Upload:

@@ -33,6 +33,9 @@ CREDENTIALS = (
 SHAPING = (b"anthropic-version", b"anthropic-beta", b"openai-beta")
 """Headers that change the answer."""
 
+LISTS = (b"cache-control", b"connection", b"x-recall-cutoff")
+"""Headers of which every line counts: the second must not undo a `no-store` in the first."""
+
 KNOWN_CREDENTIALS = 4_096
 """Tenants whose digest is remembered, to not make it anew at every request."""
 KNOWN_REQUESTS = 4_096
@@ -91,6 +94,10 @@ class Walls:
         names = [name for name, _ in headers if name in self._keyed]
         return len(names) != len(set(names))
 
+    def withholds(self, connection: bytes) -> bool:
+        """Return True when a `connection` header names one that is keyed: it would count here and stay here."""
+        return not self._keyed.isdisjoint([part.strip() for part in connection.lower().split(b",")])
+
     def credential(self, found: dict[bytes, bytes]) -> str:
         """Return the digest of the caller's credentials, whatever the scope."""
         return self._digest(self._said(found))
@@ -119,6 +126,16 @@ class Walls:
                 self._known.clear()
             known = self._known[said] = blake3(repr(said).encode(), key=self._key).hexdigest(length=16)
         return known
+
+
+def by_name(headers: RawHeaders) -> dict[bytes, bytes]:
+    """Return headers by name; those that may be said in several lines are joined, of others the last counts."""
+    found = dict(headers)
+    if len(found) != len(headers):
+        for name in LISTS:
+            if name in found:
+                found[name] = b",".join([value for said, value in headers if said == name])
+    return found
 
 
 def read_controls(found: dict[bytes, bytes]) -> Controls:
@@ -169,7 +186,7 @@ class Planner:
 
     def plan(self, dialect: Dialect, raw: bytes, headers: RawHeaders, route: bytes) -> Ask | Bypass:
         """Return what a body asks of the cache, or why it bypasses it."""
-        found = dict(headers)
+        found = by_name(headers)
         if len(raw) > self._settings.limits.cached_body_bytes:
             return Bypass("body_too_large")
         if b"content-encoding" in found:
@@ -179,6 +196,8 @@ class Planner:
             return Bypass("no_store")
         if len(found) != len(headers) and self.walls.repeats(headers):
             return Bypass("repeated_header")
+        if self.walls.withholds(found.get(b"connection", b"")):
+            return Bypass("withheld_header")
         tenant = self.walls.wall(found, route, _user(raw) if self._by_user else "")
         digest = blake3(raw)
         digest.update(tenant.encode())
@@ -203,6 +222,8 @@ class Planner:
             return Bypass("body_not_json")
         if not isinstance(body, dict):
             return Bypass("body_not_json")
+        if repeats_a_name(raw, body):
+            return Bypass("repeated_name")
         request = parse_body(dialect.name, body, tenant=tenant)
         if isinstance(request, Bypass):
             return request
@@ -212,6 +233,18 @@ class Planner:
             request.exact_only = True
         stream = body.get("stream") is True
         return request, stream, stream and dialect.wants_usage(body)
+
+
+def repeats_a_name(raw: bytes, body: Json) -> bool:
+    """Return True when an object in a body may name a field twice: which one counts differs from reader to reader.
+
+    Decoding kept one of them, so the body written anew has fewer quotes. Quotes written as escapes spoil the count,
+    and what cannot be written has no key anyway: both are taken for a repeat.
+    """
+    try:
+        return b"\\u0022" in raw or raw.count(b'"') != orjson.dumps(body).count(b'"')
+    except TypeError:
+        return True
 
 
 def _user(raw: bytes) -> str:
@@ -255,7 +288,7 @@ def is_finished(body: Json) -> bool:
 
 def storable(status: int, headers: dict[bytes, bytes], body: Json | None, whole: bool, size: int, most: int) -> str:
     """Return why an answer may not be stored, "" when it may."""
-    if not 200 <= status < 300:
+    if status != 200:  # a replay says 200, and 206 says of itself that it is a part
         return "error"
     if body is None:
         return "answer_unreadable" if whole else "stream_cut_off"
@@ -264,7 +297,7 @@ def storable(status: int, headers: dict[bytes, bytes], body: Json | None, whole:
         return flaw or "stream_cut_off"
     if size > most:
         return "answer_too_large"
-    if b"no-store" in headers.get(b"cache-control", b""):
+    if b"no-store" in headers.get(b"cache-control", b"").lower():
         return "upstream_no_store"
     return ""
 

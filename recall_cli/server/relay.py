@@ -18,7 +18,7 @@ from recall_cli.server.dialect import OPENAI, Dialect
 from recall_cli.server.flight import Flight, Seat
 from recall_cli.server.keeper import Keeper
 from recall_cli.server.metrics import Metrics
-from recall_cli.server.proxy import Ask, is_finished
+from recall_cli.server.proxy import Ask, by_name, is_finished
 from recall_cli.server.settings import Settings
 from recall_cli.server.upstream import Upstream, chunks, request_headers
 from recall_cli.server.verify import Call as Caller
@@ -169,7 +169,7 @@ class Relays:
             body, whole = _read(flight, raw)
             if flight.is_sse and body is not None:
                 raw = orjson.dumps(body)
-            headers = dict(flight.headers)
+            headers = by_name(flight.headers)
             answers.append(Fresh(ask, found, flight.status, headers, raw, body, whole, created, most))
         self._verifier.learn(answers)
 

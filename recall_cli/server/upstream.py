@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from recall_cli.errors import UpstreamError
+from recall_cli.server.asgi import Refused
 from recall_cli.server.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ HOP_BY_HOP = frozenset(
     }
 )
 NOT_SENT = HOP_BY_HOP | {b"host", b"expect"}
-OURS = b"x-recall-"
+OURS = b"x-recall"
 
 AUTOMATIC = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 """What the client library would add on its own: the upstream must see the caller's headers alone."""
@@ -74,9 +75,14 @@ class Upstream:
         await self._session.close()
 
     def url(self, provider: str, raw_path: bytes, query: bytes) -> str:
-        """Return the upstream's URL of a path, byte for byte behind the base."""
+        """Return the upstream's URL of a path, byte for byte behind the base.
+
+        Raises Refused for a target that is no path: behind the base, `*@elsewhere/` would name another host.
+        """
         base = self._bases[provider]
         path = raw_path.decode("latin-1")
+        if not path.startswith("/"):
+            raise Refused(400, "bad_target", "the request target must be a path")
         # A base that names the version already, as SDKs' base URLs do, takes paths that name it too.
         if base.endswith("/v1") and (path == "/v1" or path.startswith("/v1/")):
             path = path[3:]

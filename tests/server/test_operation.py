@@ -148,6 +148,44 @@ def test_numbers_are_not_for_any_web_page(start: Start, token: str) -> None:
     assert get(proxy, "/recall/live", Host="evil.example", Authorization=f"Bearer {token}")[0] == 200
 
 
+@pytest.mark.parametrize("host", ["[::1", "[", "evil.example", "127.0.0.1.evil.example", "", "user@evil.example"])
+def test_a_strange_host_sees_nothing(host: str, start: Start) -> None:
+    proxy, _ = start()
+    assert get(proxy, "/recall/live", Host=host)[0] == 403
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, [], None, {"all": False}, {"all": 1}, {"all": True, "namespace": "x"}, {"namespace": None}, {"contains": 5},
+     {"older_s": "9"}, {"older_s": None}, {"older_s": -1}, {"older_s": True}, {"every": True}],
+    ids=str,
+)  # fmt: skip
+def test_a_purge_that_says_nothing_clear_removes_nothing(asked: Any, start: Start, token: str) -> None:
+    proxy, _ = start()
+    fill(proxy)
+    status, told = get(proxy, "/recall/purge", "POST", asked, Authorization=f"Bearer {token}")
+    assert status == 400
+    assert json.loads(told)["hint"]
+    assert ask(proxy).outcome == "EXACT"
+
+
+@pytest.mark.parametrize("path", ["entries/x", f"entries/{2**70}", "entries/-1", f"entries?limit={2**70}"])
+def test_numbers_that_are_none(path: str, start: Start, token: str) -> None:
+    proxy, _ = start()
+    assert get(proxy, f"/recall/{path}", Authorization=f"Bearer {token}")[0] == 400
+
+
+def test_a_purge_of_everything_and_bytes_that_are_no_json(start: Start, token: str) -> None:
+    proxy, _ = start()
+    fill(proxy)
+    head = f"POST /recall/purge HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n"
+    assert b" 400 " in talk(proxy.port, head.encode() + b"Content-Length: 4\r\n\r\n{\xff}}")[:20]
+    assert get(proxy, "/recall/purge", "POST", {"all": True}, Authorization=f"Bearer {token}") == (
+        200,
+        b'{"removed":1}',
+    )
+
+
 def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     code = main(["cache", *arguments])
     out, err = capfd.readouterr()
@@ -204,6 +242,11 @@ def test_the_cache_commands(
         assert len(upstream.seen) == asked
     file.write_text("{}\n")
     assert run(capfd, "import", where, str(file))[0] == 4
+    head, first = exported.splitlines()[:2]
+    file.write_text(head + "\n" + json.dumps(json.loads(first) | {"vector": "AAAA"}) + "\n")
+    assert run(capfd, "import", where, str(file))[0] == 4
+    code, _, said = run(capfd, "stats", proxy.url)
+    assert (code, "/metrics" in said) == (2, True)
 
 
 def test_an_export_moves_a_cache_to_another_machine(

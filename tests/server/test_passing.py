@@ -12,7 +12,7 @@ import pytest
 
 from tests.server.answers import SSE, chat_stream, provider
 from tests.server.conftest import Start
-from tests.server.fake import Reply, Seen, ask, talk
+from tests.server.fake import FakeUpstream, Reply, Seen, ask, talk
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,20 @@ def test_every_method_and_path_reaches_the_upstream(method: str, target: str, bo
     assert response.getheader("content-encoding") == "gzip"
     assert response.getheader("x-recall") is None
     assert {name for name, _ in response.getheaders()} == {"content-encoding", "set-cookie", "x-odd", "content-length"}
+
+
+@pytest.mark.parametrize("target", ["*@127.0.0.1:{port}/x", "*", "*.example/v1/models"])
+def test_a_target_that_is_no_path_names_no_other_host(target: str, start: Start) -> None:
+    proxy, _ = start()
+    elsewhere = FakeUpstream(lambda seen: Reply([b"inside"]))
+    try:
+        line = f"OPTIONS {target.format(port=elsewhere.port)} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        got = talk(proxy.port, line.encode())
+    finally:
+        elsewhere.close()
+    assert not elsewhere.seen
+    assert got.startswith(b"HTTP/1.1 400 ")
+    assert b"the request target must be a path" in got
 
 
 def test_a_chunked_upload_and_hop_by_hop_headers(start: Start) -> None:

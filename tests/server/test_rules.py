@@ -87,6 +87,7 @@ def test_what_differs_in_a_wall_never_hits(more: dict[str, Any], start: Start) -
         ({"web_search_options": {}}, "web_search"),
         ({"prompt": [{"type": "image_url", "image_url": {"url": "x"}}]}, "media"),
         ({"headers": {"Cache-Control": "no-store"}}, "no_store"),
+        ({"headers": {"Connection": "keep-alive, Anthropic-Beta", "anthropic-beta": "b"}}, "withheld_header"),
         ({"prompt": "x" * 3000}, "body_too_large"),
     ],
     ids=str,
@@ -134,6 +135,8 @@ def test_only_if_cached(to: str, start: Start) -> None:
     got = ask(proxy, to=to, headers={"Cache-Control": "only-if-cached"})
     assert got.status == 504
     assert got.header("x-should-retry") == "false"
+    bypassed = ask(proxy, to=to, temperature=1, headers={"Cache-Control": "only-if-cached"})
+    assert (bypassed.status, bypassed.reason) == (504, "only_if_cached")
     assert not upstream.seen
     fill(proxy, to=to)
     assert ask(proxy, to=to, headers={"Cache-Control": "only-if-cached"}).outcome == "EXACT"
@@ -186,6 +189,14 @@ NEVER: list[tuple[str, Reply]] = [
     ("stream_cut_off", Reply(list(chat_stream(chat(), usage=False)[:-1]), headers=SSE, chunked=True)),
     ("stream_cut_off", Reply(list(chat_stream(chat(), usage=False)[:-3]), headers=SSE, chunked=True, end="reset")),
     ("upstream_no_store", Reply([json.dumps(chat()).encode()], headers=[("Cache-Control", "no-store")])),
+    (
+        "upstream_no_store",
+        Reply(
+            [json.dumps(chat()).encode()],
+            headers=[("Cache-Control", "private, No-Store"), ("cache-control", "max-age=9")],
+        ),
+    ),
+    ("error", Reply([json.dumps(chat()).encode()], status=206)),
     ("answer_too_large", Reply([json.dumps(chat("x" * 70_000)).encode()])),
 ]
 
