@@ -189,7 +189,10 @@ def say_where(server: Server, port: int) -> None:
     settings = server.plan.settings
     mode = "shadow mode: nothing is served from the cache" if settings.shadow else "serving from the cache"
     kept = server.plan.store if server.plan.store and not server.degraded else "memory: gone when this ends"
-    note(f"{mode}; policy {server.policy.name}; {len(server.keeper.cache):,} entries in {kept}; page {url}/recall")
+    plan = server.plan
+    static, adaptive = f"cutoff {plan.tau:g}", f"at most {100 * plan.target_false_hit:g} % of semantic hits wrong"
+    policy = f"{server.policy.name} ({static if plan.policy == 'static' else adaptive})"
+    note(f"{mode}; policy {policy}; {len(server.keeper.cache):,} entries in {kept}; page {url}/recall")
     if not settings.allow_sampled:
         note("only requests at temperature 0, or with a seed, are looked up; --allow-sampled takes the others too")
     if not settings.is_loopback:

@@ -121,7 +121,7 @@ def _filters(raw: bytes) -> dict[str, Any]:
         asked = orjson.loads(raw or b"{}")
     except ValueError:
         asked = None
-    if asked == {"all": True}:
+    if isinstance(asked, dict) and asked.keys() == {"all"} and asked["all"] is True:
         return {}
     if not isinstance(asked, dict) or not asked or not all(_is_filter(name, asked[name]) for name in asked):
         raise InputError(

@@ -33,6 +33,9 @@ PROVEN_S = 3_600.0
 """How long a credential that the upstream took counts as good where tenants share: then it is tried again."""
 PROVEN = 4_096
 
+LONGEST_NAME = 200
+"""Characters of a model's name that are logged and shown: callers choose it, up to a whole body of it."""
+
 NOT_STORED = "no stored answer fits this request"
 
 
@@ -130,9 +133,9 @@ class Proxy:
             await self.relay.run(call, None, receive, send, record)
             return
         ask = planned
-        record["model"] = ask.request.model
+        record["model"] = ask.request.model[:LONGEST_NAME]
         record["stream"] = ask.stream
-        record["namespace"] = ask.request.namespace
+        record["namespace"] = ask.request.namespace[-LONGEST_NAME:]
         record["tenant"] = ask.tenant[:8]
         if self.settings.log_text:
             record["text"] = ask.request.text

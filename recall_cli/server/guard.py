@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 TOKEN = "RECALL_ADMIN_TOKEN"
 
+RELAYED = frozenset({"forwarded", "via", "x-forwarded-for", "x-real-ip"})
+"""Headers of a terminator in front: it is on this machine, and who asks it need not be."""
+
 
 class Guard:
     """Who may see and change what.
@@ -44,4 +47,5 @@ class Guard:
         except ValueError:  # half of an IPv6 address
             host = None
         is_here = request.client is not None and request.client.host in LOOPBACK
+        is_here &= RELAYED.isdisjoint(request.headers.keys())
         return self.knows(request) or (is_here and host in LOOPBACK)

@@ -1,9 +1,15 @@
-"""uvicorn's HTTP/1.1 within limits it does not know: header bytes, time to send them, time to read an answer."""
+"""uvicorn's HTTP/1.1 within limits it does not know: header bytes, time to send them, time to read an answer.
+
+And an `upgrade` is passed over, as HTTP has it for servers that know none. Java's own client offers HTTP/2 with every
+request, and the parser would take what follows such a head, the request's body, for the other protocol.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from recall_cli.server.asgi import Headers
@@ -55,6 +61,8 @@ def limited(limits: Limits) -> type[HttpToolsProtocol]:
             self._refusal = 0
             self._in_body = False
             self._unread: asyncio.TimerHandle | None = None
+            self._offers = False
+            self._data: bytes | None = None
             super().connection_made(transport)
             self._slow: asyncio.TimerHandle | None = self.loop.call_later(limits.header_s, self._too_slow)
 
@@ -68,7 +76,7 @@ def limited(limits: Limits) -> type[HttpToolsProtocol]:
             if self._in_headers:
                 # A body that begins in the same segment is counted along; `on_headers_complete` looks closer.
                 self._header_bytes += len(data)
-            super().data_received(data)
+            self._parse(data)
             if self._in_body:
                 if self._slow is None and not self.transport.is_closing():
                     self._slow = self.loop.call_later(limits.body_s, self._too_slow)
@@ -78,7 +86,35 @@ def limited(limits: Limits) -> type[HttpToolsProtocol]:
                 elif self._slow is None:
                     self._slow = self.loop.call_later(limits.header_s, self._too_slow)
 
+        def _parse(self, data: bytes) -> None:
+            self._data = data
+            super().data_received(data)
+            while self._offers and self._data is not None and not self.transport.is_closing():
+                self._offers = False
+                self._data = self._without_offer() + self._data
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
+                super().data_received(self._data)
+            self._data = None
+
+        def _without_offer(self) -> bytes:
+            """Return the head that was just parsed, without its offer of another protocol."""
+            lines = [self.parser.get_method() + b" " + self.url + b" HTTP/" + self.parser.get_http_version().encode()]
+            lines += [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+            return b"\r\n".join(lines) + b"\r\n\r\n"
+
+        def _unsupported_upgrade_warning(self) -> None:
+            """Keep what stands behind the head. Called where the parser stops, handling its exception."""
+            stopped = sys.exception()
+            if self._offers and self._data is not None and stopped is not None:
+                self._data = self._data[stopped.args[0] :]
+
         def on_headers_complete(self) -> None:
+            if self.parser.should_upgrade():
+                if self.parser.get_method() == b"CONNECT":
+                    raise ValueError("this is no tunnel")  # the parser stops here and answers 400
+                self._offers = True
+                return
             self._in_headers, self._in_body = False, True
             if self._slow is not None:
                 self._slow.cancel()
@@ -92,6 +128,8 @@ def limited(limits: Limits) -> type[HttpToolsProtocol]:
             self.scope[CYCLE] = self.cycle  # type: ignore[literal-required]
 
         def on_message_complete(self) -> None:
+            if self._offers:
+                return
             self._in_headers, self._in_body = True, False
             self._header_bytes = 0
             if self._slow is not None:

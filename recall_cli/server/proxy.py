@@ -86,7 +86,7 @@ class Walls:
         self._scope = settings.share_scope
         extra = tuple(name.lower().encode("latin-1") for name in settings.credential_headers)
         self._credentials = (*CREDENTIALS, *extra)
-        self._keyed = frozenset((*self._credentials, *SHAPING, b"x-recall-namespace", b"cookie"))
+        self._keyed = frozenset((*self._credentials, *SHAPING, b"x-recall-namespace", b"cookie", b"origin"))
         self._known: dict[tuple[Any, ...], str] = {}
 
     def repeats(self, headers: RawHeaders) -> bool:
@@ -117,7 +117,11 @@ class Walls:
     def _said(self, found: dict[bytes, bytes]) -> tuple[bytes | None, ...]:
         said = tuple([found.get(name) for name in self._credentials])
         # SDKs carry the cookies of a provider's front door along: they count only where nothing else tells who asks.
-        return said if any(said) else (found.get(b"cookie"),)
+        if any(said):
+            return said
+        cookie, origin = found.get(b"cookie"), found.get(b"origin")
+        # A web page that reaches us through its visitor's browser (DNS rebinding) must not read what others asked.
+        return (cookie,) if origin is None else (cookie, origin)
 
     def _digest(self, said: tuple[Any, ...]) -> str:
         known = self._known.get(said)

@@ -154,6 +154,14 @@ def test_a_strange_host_sees_nothing(host: str, start: Start) -> None:
     assert get(proxy, "/recall/live", Host=host)[0] == 403
 
 
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "Via", "X-Real-IP"])
+def test_who_asks_a_terminator_on_this_machine_need_not_be_here(header: str, start: Start, token: str) -> None:
+    proxy, _ = start()
+    for path in ("/recall", "/recall/live"):
+        assert get(proxy, path, **{header: "127.0.0.1"})[0] == 403
+    assert get(proxy, "/recall", **{header: "203.0.113.9"}, Authorization=f"Bearer {token}")[0] == 200
+
+
 @pytest.mark.parametrize(
     "asked",
     [{}, [], None, {"all": False}, {"all": 1}, {"all": True, "namespace": "x"}, {"namespace": None}, {"contains": 5},
