@@ -49,7 +49,9 @@ def classes(files: Sequence[str], limits: Mapping[str, int], *, embedder: str) -
     everywhere = dict.fromkeys(known, limits[""]) if "" in limits else {}
     limit = everywhere | {name: count for name, count in limits.items() if name}
     name = "+".join(found.source for found in sets)
-    return Classes.of(name, items, make_embedder(embedder), limit=limit), [w for s in sets for w in _said(s)]
+    return Classes.of(name, items, make_embedder(embedder), limit=limit), [
+        warn for found in sets for warn in found.warnings
+    ]
 
 
 def _named(found: ClassSet) -> list[Item]:
@@ -58,9 +60,3 @@ def _named(found: ClassSet) -> list[Item]:
         Item(item.text, item.answer_class, own if item.namespace == NO_NAMESPACE else item.namespace)
         for item in found.items
     ]
-
-
-def _said(found: ClassSet) -> list[Warn]:
-    left_out = [Warn("ROWS_LEFT_OUT", f"{count:,} rows of {found.source} {why}: left out", "mend or remove them")
-                for why, count in found.skipped.items()]  # fmt: skip
-    return [*found.warnings, *left_out]

@@ -108,6 +108,9 @@ def test_csv_rows_that_do_not_fit_the_header_are_counted():
     found = piped("a,b,same\nx,y,1\nx,y\nx,y,0,more\nx,z,0\n")
     assert [pair.b for pair in found.pairs] == ["y", "z"]
     assert found.skipped == {"without a label that says yes or no": 1, "more fields than the header": 1}
+    said = [warn.message for warn in found.warnings if warn.code == "ROWS_LEFT_OUT"]
+    assert [message.split(":")[0].split(" rows of ")[0] for message in said] == ["1", "1"]
+    assert "without a label that says yes or no" in said[0]
 
 
 def test_a_side_may_be_a_conversation_or_its_json():
