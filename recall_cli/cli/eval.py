@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-import typer
-
 from recall_cli.cli import eval_views, options
 from recall_cli.cli.options import FormatName
 from recall_cli.cli.picture import Picture
@@ -20,149 +18,110 @@ STREAM, POLICY, GATE = "What is replayed", "Policies", "Gate"
 def evaluate(
     workloads: Annotated[
         list[str] | None,
-        typer.Option(
-            "--workload",
-            "-w",
-            envvar="RECALL_WORKLOAD",
-            help="A preset (an unknown name lists them), text-world or all. Repeatable.",
-            rich_help_panel=STREAM,
+        options.option(
+            "--workload", "A preset (an unknown name lists them), text-world or all. Repeatable.", STREAM, short="-w"
         ),
     ] = None,
     classes: Annotated[
         list[str] | None,
-        typer.Option(
-            envvar="RECALL_CLASSES",
-            metavar="FILE",
-            help="Texts with answer classes (text, class[, namespace]). Repeatable: one stream of all.",
-            rich_help_panel=STREAM,
+        options.option(
+            "--classes",
+            "Texts with answer classes (text, class[, namespace]). Repeatable: one stream of all.",
+            STREAM,
+            "FILE",
         ),
     ] = None,
     limit: Annotated[
         str,
-        typer.Option(
-            envvar="RECALL_LIMIT",
-            metavar="N[,NAMESPACE=N]",
-            help="Texts drawn from each namespace of the classes for a run.",
-            rich_help_panel=STREAM,
+        options.option(
+            "--limit", "Texts drawn from each namespace of the classes for a run.", STREAM, "N[,NAMESPACE=N]"
         ),
     ] = "",
     pairs: Annotated[
         str | None,
-        typer.Option(
-            envvar="RECALL_PAIRS",
-            metavar="FILE",
-            help="Labelled pairs (a, b, same) instead: what tells paraphrases from look-alikes.",
-            rich_help_panel=STREAM,
+        options.option(
+            "--pairs", "Labelled pairs (a, b, same) instead: what tells paraphrases from look-alikes.", STREAM, "FILE"
         ),
     ] = None,
     log: Annotated[
         str | None,
-        typer.Option(
-            envvar="RECALL_LOG",
-            metavar="FILE",
-            help="A request log, as recall savings reads it; its answers are compared to tell right from wrong.",
-            rich_help_panel=STREAM,
+        options.option(
+            "--log",
+            "A request log, as recall savings reads it; its answers are compared to tell right from wrong.",
+            STREAM,
+            "FILE",
         ),
     ] = None,
     allow_sampled: options.AllowSampled = False,
     judge: Annotated[
         str | None,
-        typer.Option(
-            envvar="RECALL_JUDGE",
-            metavar="llm:MODEL",
-            help="Asks a model where the comparison of a log's answers is unsure. Address: RECALL_JUDGE_URL or "
+        options.option(
+            "--judge",
+            "Asks a model where the comparison of a log's answers is unsure. Address: RECALL_JUDGE_URL or "
             "OPENAI_BASE_URL; key: RECALL_JUDGE_KEY or OPENAI_API_KEY.",
-            rich_help_panel=STREAM,
+            STREAM,
+            "llm:MODEL",
         ),
     ] = None,
     judge_limit: Annotated[
         int,
-        typer.Option(
-            envvar="RECALL_JUDGE_LIMIT", metavar="N", help="Calls of the judge at most.", rich_help_panel=STREAM
-        ),
+        options.option("--judge-limit", "Calls of the judge at most.", STREAM, "N"),
     ] = 200,
     tau: options.Tau = 0.8,
     tau_for: options.TauFor = None,
     embedder: options.Embedder = "static",
     order: Annotated[
         str,
-        typer.Option(
-            envvar="RECALL_ORDER", metavar="time|shuffled", rich_help_panel=STREAM, help="Of a stream's questions."
-        ),
+        options.option("--order", "Of a stream's questions.", STREAM, "time|shuffled"),
     ] = "time",
     shuffle_labels: Annotated[
         bool,
-        typer.Option(
-            "--shuffle-labels",
-            envvar="RECALL_SHUFFLE_LABELS",
-            help="Deal the answers out at random: a sound policy then serves about nothing.",
-            rich_help_panel=STREAM,
+        options.option(
+            "--shuffle-labels", "Deal the answers out at random: a sound policy then serves about nothing.", STREAM
         ),
     ] = False,
     runs: Annotated[
         int | None,
-        typer.Option(
-            envvar="RECALL_RUNS",
-            help="Seeds to run: 50 by default; 1 of a log, more of it only --order shuffled.",
-            rich_help_panel=STREAM,
-        ),
+        options.option("--runs", "Seeds to run: 50 by default; 1 of a log, more of it only --order shuffled.", STREAM),
     ] = None,
-    seed: Annotated[
-        int, typer.Option(envvar="RECALL_SEED", min=0, max=2**31, help="The first seed.", rich_help_panel=STREAM)
-    ] = 1_000,
+    seed: Annotated[int, options.option("--seed", "The first seed.", STREAM, min=0, max=2**31)] = 1_000,
     target: Annotated[
         str,
-        typer.Option(
-            "--target",
-            envvar="RECALL_TARGET",
-            metavar="RATE[,RATE]",
-            help="False-hit rates that the policies aim at.",
-            rich_help_panel=POLICY,
-        ),
+        options.option("--target", "False-hit rates that the policies aim at.", POLICY, "RATE[,RATE]"),
     ] = "0.01",
     confidence: Annotated[
         float,
-        typer.Option(
-            envvar="RECALL_CONFIDENCE",
-            metavar="0..1",
-            help="Of the promise that adaptive makes.",
-            rich_help_panel=POLICY,
-        ),
+        options.option("--confidence", "Of the promise that adaptive makes.", POLICY, "0..1"),
     ] = 0.9,
     verify_sample: Annotated[
         float,
-        typer.Option(
-            envvar="RECALL_VERIFY_SAMPLE",
-            metavar="0..1",
-            help="Share of adaptive's hits that it checks.",
-            rich_help_panel=POLICY,
-        ),
+        options.option("--verify-sample", "Share of adaptive's hits that it checks.", POLICY, "0..1"),
     ] = 0.05,
     certificate: Annotated[
         str,
-        typer.Option(
-            envvar="RECALL_CERTIFICATE",
-            metavar="bayes|betting",
-            help="Bound. betting has no window: its promise breaks when answers change over time (drift preset at "
+        options.option(
+            "--certificate",
+            "Bound. betting has no window: its promise breaks when answers change over time (drift preset at "
             "1 %, seeds 1000-1039: 1.9 % of the second half's hits wrong, 6 of 40 runs over).",
-            rich_help_panel=POLICY,
+            POLICY,
+            "bayes|betting",
         ),
     ] = "bayes",
     max_false_hit: Annotated[
         float | None,
-        typer.Option(envvar="RECALL_MAX_FALSE_HIT", help="Exit 3 if adaptive's is above.", rich_help_panel=GATE),
+        options.option("--max-false-hit", "Exit 3 if adaptive's is above.", GATE),
     ] = None,
     min_hit_rate: Annotated[
         float | None,
-        typer.Option(envvar="RECALL_MIN_HIT_RATE", help="Exit 3 if adaptive's is below.", rich_help_panel=GATE),
+        options.option("--min-hit-rate", "Exit 3 if adaptive's is below.", GATE),
     ] = None,
     plot: Annotated[
         str | None,
-        typer.Option(
-            envvar="RECALL_PLOT",
-            metavar="FILE",
-            help="Also draw hit rate against false-hit rate to this .svg or .png (extra: report).",
-            rich_help_panel=options.OUTPUT,
+        options.option(
+            "--plot",
+            "Also draw hit rate against false-hit rate to this .svg or .png (extra: report).",
+            options.OUTPUT,
+            "FILE",
         ),
     ] = None,
     format: options.Format = FormatName.table,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -81,6 +81,13 @@ def pair(text: str) -> tuple[float, float]:
     except ValueError:
         raise UsageError(f"{text!r} is not two numbers", hint="write them as in 0.8,0.99") from None
     return low, high
+
+
+def option(name: str, help: str, panel: str, metavar: str | None = None, *, short: str = "", **more: Any) -> Any:
+    """Return a flag that a variable sets too: --log-text and RECALL_LOG_TEXT."""
+    more.setdefault("envvar", "RECALL_" + name.strip("-").replace("-", "_").upper())
+    names = (name, short) if short else (name,)
+    return typer.Option(*names, help=help, rich_help_panel=panel, metavar=metavar, **more)
 
 
 Format = Annotated[

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from recall_cli.cli.options import option
 from recall_cli.errors import UsageError
 
 READING = "Reading the log"
@@ -40,12 +41,11 @@ def named_columns(fields: Sequence[str]) -> dict[str, str]:
 
 LogFormat = Annotated[
     str,
-    typer.Option(
+    option(
         "--log-format",
-        envvar="RECALL_LOG_FORMAT",
-        metavar="NAME",
-        help="Read the log as this format only; an unknown name lists them. Without it each file is looked at.",
-        rich_help_panel=READING,
+        "Read the log as this format only; an unknown name lists them. Without it each file is looked at.",
+        READING,
+        "NAME",
     ),
 ]
 Fields = Annotated[
@@ -59,72 +59,65 @@ Fields = Annotated[
 ]
 Tiers = Annotated[
     str,
-    typer.Option(
-        envvar="RECALL_TIERS",
-        metavar="NAME[,NAME]",
-        help="exact, normalised (but for spaces, case, closing marks, JSON key order), semantic. "
+    option(
+        "--tiers",
+        "exact, normalised (but for spaces, case, closing marks, JSON key order), semantic. "
         "Without semantic nothing is embedded.",
-        rich_help_panel=REPLAY,
+        REPLAY,
+        "NAME[,NAME]",
     ),
 ]
 PolicyName = Annotated[
     str,
-    typer.Option(
+    option(
         "--policy",
-        envvar="RECALL_POLICY",
-        metavar="static|adaptive",
-        help="Of the semantic tier: serve from --tau on, or learn from the logged answers.",
-        rich_help_panel=REPLAY,
+        "Of the semantic tier: serve from --tau on, or learn from the logged answers.",
+        REPLAY,
+        "static|adaptive",
     ),
 ]
 Target = Annotated[
     float,
-    typer.Option(
-        envvar="RECALL_TARGET",
-        metavar="RATE",
-        help="Adaptive: wrong answers among semantic hits.",
-        rich_help_panel=REPLAY,
-    ),
+    option("--target", "Adaptive: wrong answers among semantic hits.", REPLAY, "RATE"),
 ]
-Confidence = Annotated[
-    float, typer.Option(envvar="RECALL_CONFIDENCE", help="Adaptive: of that promise.", rich_help_panel=REPLAY)
-]
+Confidence = Annotated[float, option("--confidence", "Adaptive: of that promise.", REPLAY)]
 VerifySample = Annotated[
     Decimal | None,
-    typer.Option(
-        envvar="RECALL_VERIFY_SAMPLE",
-        metavar="0..1",
-        parser=amount,
-        help="Share of semantic hits that the model answers too, to compare: each costs a call. "
+    option(
+        "--verify-sample",
+        "Share of semantic hits that the model answers too, to compare: each costs a call. "
         "None under --policy static, 0.05 under adaptive.",
-        rich_help_panel=REPLAY,
+        REPLAY,
+        "0..1",
+        parser=amount,
     ),
 ]
 Ttl = Annotated[
     str,
-    typer.Option(
+    option(
         "--ttl",
+        "Lifetimes of an answer to try: s, m, h, d, w or inf.",
+        REPLAY,
+        "TIME[,TIME]",
         envvar="RECALL_TTL_SWEEP",
-        metavar="TIME[,TIME]",
-        help="Lifetimes of an answer to try: s, m, h, d, w or inf.",
-        rich_help_panel=REPLAY,
     ),
 ]
 Capacity = Annotated[
     str,
-    typer.Option(
+    option(
+        "--capacity",
+        "Cache sizes to try, least recently used out first: entries, bytes as in 64MB, or inf.",
+        REPLAY,
+        "N[,N]",
         envvar="RECALL_CAPACITY_SWEEP",
-        metavar="N[,N]",
-        help="Cache sizes to try, least recently used out first: entries, bytes as in 64MB, or inf.",
-        rich_help_panel=REPLAY,
     ),
 ]
 Sample = Annotated[
     float,
-    typer.Option(
-        envvar="RECALL_SAMPLE",
-        metavar="SHARE",
-        help="Measure this share of the namespaces (tenant, model, system prompt), for very large logs.",
-        rich_help_panel=REPLAY,
+    option(
+        "--sample",
+        "Measure this share of the namespaces (tenant, model, system prompt), for very large logs.",
+        REPLAY,
+        "SHARE",
     ),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -45,63 +45,73 @@ class Durability(StrEnum):
     full = "full"
 
 
-def _option(name: str, help: str, panel: str, metavar: str | None = None, **more: Any) -> Any:
-    envvar = "RECALL_" + name.split("/")[0].strip("-").replace("-", "_").upper()
-    return typer.Option(name, envvar=envvar, help=help, rich_help_panel=panel, metavar=metavar, **more)
-
-
-UpstreamOpenai = Annotated[str, _option("--upstream-openai", "Base URL of the OpenAI-compatible API.", UPSTREAM, "URL")]
+UpstreamOpenai = Annotated[
+    str, options.option("--upstream-openai", "Base URL of the OpenAI-compatible API.", UPSTREAM, "URL")
+]
 UpstreamAnthropic = Annotated[
-    str, _option("--upstream-anthropic", "Base URL of the Anthropic-compatible API.", UPSTREAM, "URL")
+    str, options.option("--upstream-anthropic", "Base URL of the Anthropic-compatible API.", UPSTREAM, "URL")
 ]
 UpstreamTimeout = Annotated[
-    float, _option("--upstream-timeout", "Seconds the upstream may be silent.", UPSTREAM, min=0.1)
+    float, options.option("--upstream-timeout", "Seconds the upstream may be silent.", UPSTREAM, min=0.1)
 ]
-Host = Annotated[str, _option("--host", "Address to listen on.", OPERATION)]
-Port = Annotated[int, _option("--port", "Port to listen on; 0 takes a free one.", OPERATION, min=0, max=65535)]
-Policy = Annotated[PolicyName, _option("--policy", "One cutoff for all, or one learned by namespace.", CACHE)]
+Host = Annotated[str, options.option("--host", "Address to listen on.", OPERATION)]
+Port = Annotated[int, options.option("--port", "Port to listen on; 0 takes a free one.", OPERATION, min=0, max=65535)]
+Policy = Annotated[PolicyName, options.option("--policy", "One cutoff for all, or one learned by namespace.", CACHE)]
 Target = Annotated[
     float,
-    _option("--target", "Share of semantic hits that may be wrong.", CACHE, "0..1", min=0.0001, max=0.5),
+    options.option("--target", "Share of semantic hits that may be wrong.", CACHE, "0..1", min=0.0001, max=0.5),
 ]
-Shadow = Annotated[bool, _option("--shadow", "Decide, count and label, but never serve.", CACHE)]
+Shadow = Annotated[bool, options.option("--shadow", "Decide, count and label, but never serve.", CACHE)]
 AllowSampled = Annotated[
-    bool, _option("--allow-sampled", "Also serve requests at a temperature unset or above 0.", CACHE)
+    bool, options.option("--allow-sampled", "Also serve requests at a temperature unset or above 0.", CACHE)
 ]
-ShareScope = Annotated[Scope, _option("--share-scope", "Who shares answers: one end user, one credential, all.", CACHE)]
+ShareScope = Annotated[
+    Scope, options.option("--share-scope", "Who shares answers: one end user, one credential, all.", CACHE)
+]
 CredentialHeader = Annotated[
     list[str] | None,
-    _option("--credential-header", "Another header that tells callers apart; may be repeated.", CACHE, "NAME"),
+    options.option("--credential-header", "Another header that tells callers apart; may be repeated.", CACHE, "NAME"),
 ]
 VerifySample = Annotated[
-    float, _option("--verify-sample", "Share of semantic hits asked again in the background.", CHECKS, "0..1")
+    float, options.option("--verify-sample", "Share of semantic hits asked again in the background.", CHECKS, "0..1")
 ]
 VerifyOnHit = Annotated[
-    str, _option("--verify-on-hit", "A second opinion before a semantic hit: none, evidence or llm:MODEL.", CHECKS)
+    str,
+    options.option("--verify-on-hit", "A second opinion before a semantic hit: none, evidence or llm:MODEL.", CHECKS),
 ]
 NoLearnUsage = Annotated[
-    bool, _option("--no-learn-usage", "Do not ask OpenAI upstreams for the usage of streams.", UPSTREAM)
+    bool, options.option("--no-learn-usage", "Do not ask OpenAI upstreams for the usage of streams.", UPSTREAM)
 ]
 Store = Annotated[
     str | None,
-    _option("--store", "SQLite file of the answers (default: in your settings folder), or memory.", KEEPING, "FILE"),
+    options.option(
+        "--store", "SQLite file of the answers (default: in your settings folder), or memory.", KEEPING, "FILE"
+    ),
 ]
 StoreDurability = Annotated[
-    Durability, _option("--durability", "full survives a power cut too, at a sync a write.", KEEPING)
+    Durability, options.option("--durability", "full survives a power cut too, at a sync a write.", KEEPING)
 ]
-Ttl = Annotated[float | None, _option("--ttl", "Seconds an answer may be served.", KEEPING, min=1)]
-MaxEntries = Annotated[int | None, _option("--max-entries", "Answers kept; the longest unused go.", KEEPING, min=1)]
-MaxBytes = Annotated[int | None, _option("--max-bytes", "Bytes of answers, prompts and vectors kept.", KEEPING, min=1)]
+Ttl = Annotated[float | None, options.option("--ttl", "Seconds an answer may be served.", KEEPING, min=1)]
+MaxEntries = Annotated[
+    int | None, options.option("--max-entries", "Answers kept; the longest unused go.", KEEPING, min=1)
+]
+MaxBytes = Annotated[
+    int | None, options.option("--max-bytes", "Bytes of answers, prompts and vectors kept.", KEEPING, min=1)
+]
 MaxBody = Annotated[
-    int, _option("--max-body", "Bytes of a request body; larger ones are refused.", OPERATION, min=1024)
+    int, options.option("--max-body", "Bytes of a request body; larger ones are refused.", OPERATION, min=1024)
 ]
-MaxConnections = Annotated[int, _option("--max-connections", "Connections at a time.", OPERATION, min=1)]
-Drain = Annotated[float, _option("--drain", "Seconds that answers under way have after SIGTERM.", OPERATION, min=0)]
-Log = Annotated[str, _option("--log", "Access log, JSON lines: a file, - for standard error, none.", OPERATION, "FILE")]
+MaxConnections = Annotated[int, options.option("--max-connections", "Connections at a time.", OPERATION, min=1)]
+Drain = Annotated[
+    float, options.option("--drain", "Seconds that answers under way have after SIGTERM.", OPERATION, min=0)
+]
+Log = Annotated[
+    str, options.option("--log", "Access log, JSON lines: a file, - for standard error, none.", OPERATION, "FILE")
+]
 Admin = Annotated[
-    bool, _option("--admin", "Offer the admin API (RECALL_ADMIN_TOKEN) beyond this machine too.", OPERATION)
+    bool, options.option("--admin", "Offer the admin API (RECALL_ADMIN_TOKEN) beyond this machine too.", OPERATION)
 ]
-LogText = Annotated[bool, _option("--log-text", "Write prompts into the access log.", OPERATION)]
+LogText = Annotated[bool, options.option("--log-text", "Write prompts into the access log.", OPERATION)]
 
 
 def serve(
@@ -145,12 +155,38 @@ def serve(
     from recall_cli.server.settings import Limits, Settings
 
     limits = Limits(body_bytes=max_body, connections=max_connections, upstream_s=upstream_timeout, drain_s=drain)
-    settings = Settings(upstream_openai, upstream_anthropic, host, port, shadow, allow_sampled, share_scope.value,
-                        tuple(credential_header or ()), verify_sample, verify_on_hit, not no_learn_usage, log_text,
-                        admin, limits)  # fmt: skip
+    settings = Settings(
+        openai=upstream_openai,
+        anthropic=upstream_anthropic,
+        host=host,
+        port=port,
+        shadow=shadow,
+        allow_sampled=allow_sampled,
+        share_scope=share_scope.value,
+        credential_headers=tuple(credential_header or ()),
+        verify_sample=verify_sample,
+        verify_on_hit=verify_on_hit,
+        learn_usage=not no_learn_usage,
+        log_text=log_text,
+        admin=admin,
+        limits=limits,
+    )
     place, mine = store_place(store)
-    plan = Plan(settings, embedder, index, policy.value, tau, target, place, not mine, durability.value, ttl,
-                max_entries, max_bytes, None if log == "none" else log)  # fmt: skip
+    plan = Plan(
+        settings,
+        embedder=embedder,
+        index=index,
+        policy=policy.value,
+        tau=tau,
+        target_false_hit=target,
+        store=place,
+        store_is_default=not mine,
+        durability=durability.value,
+        ttl=ttl,
+        max_entries=max_entries,
+        max_bytes=max_bytes,
+        log=None if log == "none" else log,
+    )
     code = run(plan, ready=say_where, cost=cost_of())
     if code:
         raise typer.Exit(code)
