@@ -16,8 +16,8 @@ import numpy as np
 from recall_cli.core.adaptive import AdaptivePolicy
 from recall_cli.core.cache import Cache
 from recall_cli.core.certificate import NOTHING
+from recall_cli.core.policies import make_policy
 from recall_cli.core.policy import StaticPolicy
-from recall_cli.core.prior import shipped
 from recall_cli.core.request import text_request
 from recall_cli.measure import textworld
 from recall_cli.measure.bench_rows import Case
@@ -53,9 +53,7 @@ class Teacher:
 
     def policy(self) -> Policy:
         """Return an untaught policy. Raises UsageError for a cutoff or a target that cannot be."""
-        if self.kind == STATIC:
-            return StaticPolicy(self.tau)
-        return AdaptivePolicy(target_false_hit=self.target, prior=shipped(), seed=self.seed)
+        return make_policy(self.kind, tau=self.tau, target_false_hit=self.target, seed=self.seed)
 
     def teach(self, policy: Policy, embedder: Embedder) -> None:
         """Give the policy what its embedder's lesson taught; a static one learns nothing."""

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from recall_cli.core.adaptive import AdaptivePolicy
 from recall_cli.core.compare import Comparator
 from recall_cli.core.embed import DEFAULT_EMBEDDER, make_embedder
-from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
-from recall_cli.core.prior import shipped
+from recall_cli.core.policies import make_policy
+from recall_cli.core.policy import DEFAULT_TAU
 from recall_cli.errors import UsageError
 from recall_cli.logs.ahead import read_ahead
 from recall_cli.logs.files import log_files
@@ -64,7 +63,7 @@ from recall_cli.measure.savings_walk_warnings import replay_warnings
 from recall_cli.measure.savings_warnings import money_warnings, warnings
 from recall_cli.measure.savings_words import UNSEEN
 from recall_cli.measure.token_estimate import Estimator
-from recall_cli.types import Policy, Progress, Result
+from recall_cli.types import Progress, Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,14 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     tiers = _tiers(plan)
     ttls, limits = durations(plan.ttl), capacities(plan.capacity)
     embedder = Metered(make_embedder(plan.embedder)) if SEMANTIC in tiers else None
-    policy = _policy(plan)
+    policy = make_policy(
+        plan.policy,
+        tau=plan.tau,
+        target_false_hit=plan.target,
+        confidence=plan.confidence,
+        verify_sample=plan.verify_sample,
+        seed=plan.seed,
+    )
     result = new_result("savings", params(asdict(plan)))
     prices = price_book(plan.money.prices, plan.money.price)
     uncounted = Uncounted(Estimator(exact=plan.money.count_tokens), Reconciliation())
@@ -152,20 +158,6 @@ def _tiers(plan: Plan) -> tuple[str, ...]:
     if not 0 < plan.sample <= 1:
         raise UsageError(f"the share to sample must be above 0 and at most 1, not {plan.sample}", hint="0.1 is 10 %")
     return tuple(tier for tier in TIERS if tier in named)
-
-
-def _policy(plan: Plan) -> Policy:
-    if plan.policy == "static":
-        return StaticPolicy(plan.tau)
-    if plan.policy != "adaptive":
-        raise UsageError(f"there is no policy named {plan.policy!r}", hint="choose static or adaptive")
-    return AdaptivePolicy(
-        target_false_hit=plan.target,
-        confidence=plan.confidence,
-        verify_sample=plan.verify_sample,
-        prior=shipped(),
-        seed=plan.seed,
-    )
 
 
 def reading(logs: Sequence[str], progress: Progress | None) -> Callable[[int], None] | None:

@@ -18,18 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recall_cli.core.adaptive import AdaptivePolicy
 from recall_cli.core.cache import Cache
 from recall_cli.core.compare import VERSION
 from recall_cli.core.contents import TENANTS
 from recall_cli.core.embed import make_embedder
 from recall_cli.core.evidence import VETOES
 from recall_cli.core.index import index_maker
-from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
-from recall_cli.core.prior import shipped
+from recall_cli.core.policies import make_policy
+from recall_cli.core.policy import DEFAULT_TAU
 from recall_cli.core.sqlite import SqliteStore
 from recall_cli.core.store import MemoryStore
-from recall_cli.errors import INTERRUPTED, StoreError, StoreMismatch, UpstreamError, UsageError
+from recall_cli.errors import INTERRUPTED, StoreError, StoreMismatch, UpstreamError
 from recall_cli.server.app import Proxy
 from recall_cli.server.asgi import BrokenOff
 from recall_cli.server.guard import Guard
@@ -42,7 +41,7 @@ from recall_cli.server.proxy import Planner, Walls
 from recall_cli.server.settings import Settings
 from recall_cli.server.upstream import Upstream
 from recall_cli.server.verify import Verifier, make_opinion
-from recall_cli.types import Completion, Embedder, Policy, Store
+from recall_cli.types import Completion, Embedder, Store
 
 if TYPE_CHECKING:
     import uvicorn
@@ -102,7 +101,14 @@ class Server:
         if cost is not None:
             self.metrics.cost = cost
         embedder = embedder or make_embedder(plan.embedder)
-        self.policy = _policy(plan, embedder)
+        self.policy = make_policy(
+            plan.policy,
+            tau=plan.tau,
+            target_false_hit=plan.target_false_hit,
+            verify_sample=settings.verify_sample,
+            version=f"{embedder.fingerprint[:16]}/{VERSION}",
+            seed=secrets.randbits(32),
+        )
         self.log = AccessLog(plan.log)
         make_index = index_maker(plan.index, embedder.dim)
         store, self.degraded = _store(plan, embedder)
@@ -278,20 +284,6 @@ def _one_arena() -> None:
     """Let all threads allocate from one arena: the interpreter's lock keeps them apart, and each would hold its own."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
-
-
-def _policy(plan: Plan, embedder: Embedder) -> Policy:
-    if plan.policy == "static":
-        return StaticPolicy(plan.tau)
-    if plan.policy == "adaptive":
-        return AdaptivePolicy(
-            target_false_hit=plan.target_false_hit,
-            verify_sample=plan.settings.verify_sample,
-            prior=shipped(),
-            version=f"{embedder.fingerprint[:16]}/{VERSION}",
-            seed=secrets.randbits(32),
-        )
-    raise UsageError(f"there is no policy {plan.policy!r}", hint="choose static or adaptive")
 
 
 def _store(plan: Plan, embedder: Embedder) -> tuple[Store, bool]:

@@ -1,0 +1,37 @@
+"""The policies by name, as the command line offers them."""
+
+from __future__ import annotations
+
+from recall_cli.core.adaptive import AdaptivePolicy
+from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
+from recall_cli.core.prior import shipped
+from recall_cli.errors import UsageError
+from recall_cli.types import Policy
+
+
+def make_policy(
+    name: str,
+    *,
+    tau: float = DEFAULT_TAU,
+    target_false_hit: float = 0.01,
+    confidence: float = 0.9,
+    verify_sample: float = 0.05,
+    version: str = "",
+    seed: int = 0,
+) -> Policy:
+    """Return the policy of a name; of what is given it takes what is its own. Raises UsageError for an unknown one.
+
+    The adaptive one starts from the shipped weights.
+    """
+    if name == StaticPolicy.name:
+        return StaticPolicy(tau)
+    if name == AdaptivePolicy.name:
+        return AdaptivePolicy(
+            target_false_hit=target_false_hit,
+            confidence=confidence,
+            verify_sample=verify_sample,
+            prior=shipped(),
+            version=version,
+            seed=seed,
+        )
+    raise UsageError(f"there is no policy named {name!r}", hint="choose static or adaptive")
