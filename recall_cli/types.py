@@ -249,13 +249,17 @@ class Result:
     warnings: list[Warn] = field(default_factory=list)
 
 
-class Embedder(Protocol):
-    """Text to unit vectors. A text without a known token gives the zero vector."""
+class VectorSpace(Protocol):
+    """Whose vectors these are: what a store must know of the embedder that made them."""
 
     name: str
     dim: int
     fingerprint: str
     """Hex digest of everything that determines the vectors: equal means interchangeable."""
+
+
+class Embedder(VectorSpace, Protocol):
+    """Text to unit vectors. A text without a known token gives the zero vector."""
 
     def embed(self, text: str) -> Vector:
         """Return the vector of one text, shape (dim,)."""

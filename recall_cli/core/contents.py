@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import orjson
 from recall_cli.core.dbfile import check_schema, connect, read_embedder
 from recall_cli.core.sqlite import SqliteStore
 from recall_cli.errors import InputError, StoreError
-from recall_cli.types import Completion, Embedder, Entry, Request, Store, Usage, Vector
+from recall_cli.types import Completion, Embedder, Entry, Request, Store, Usage, Vector, VectorSpace
 
 FORMAT = 1
 """Version of the export's layout."""
@@ -26,19 +27,13 @@ SHOWN_CHARS = 120
 """Characters of a prompt in a list."""
 
 
-class HeldEmbedder:
-    """Stands in for the embedder whose vectors a store holds, where none has to be made."""
+@dataclass(slots=True)
+class HeldSpace:
+    """The embedder whose vectors a store holds, where none has to be made."""
 
-    def __init__(self, name: str, dim: int, fingerprint: str) -> None:
-        self.name, self.dim, self.fingerprint = name, dim, fingerprint
-
-    def embed(self, text: str) -> Vector:
-        """Raise: there is no model here."""
-        raise NotImplementedError
-
-    def embed_many(self, texts: Sequence[str]) -> Vector:
-        """Raise: there is no model here."""
-        raise NotImplementedError
+    name: str
+    dim: int
+    fingerprint: str
 
 
 def open_store(path: str | Path) -> SqliteStore:
@@ -49,8 +44,8 @@ def open_store(path: str | Path) -> SqliteStore:
     with closing(connect(file)) as db:
         check_schema(db, file)
         held = read_embedder(db)
-    embedder = HeldEmbedder(held.get("embedder", ""), int(held.get("dim", 0)), held.get("fingerprint", ""))
-    return SqliteStore(file, embedder=embedder)
+    space = HeldSpace(held.get("embedder", ""), int(held.get("dim", 0)), held.get("fingerprint", ""))
+    return SqliteStore(file, embedder=space)
 
 
 def listed(
@@ -105,7 +100,7 @@ def chosen(
     return found
 
 
-def exported(store: Store, embedder: Embedder) -> Iterator[bytes]:
+def exported(store: Store, embedder: VectorSpace) -> Iterator[bytes]:
     """Yield a store as JSON lines: a head, then one entry a line. It holds prompts, answers and the tenants' key."""
     head = {"recall_export": FORMAT, "embedder": embedder.name, "fingerprint": embedder.fingerprint}
     yield _line({**head, "dim": embedder.dim, TENANTS: store.saved(TENANTS)})

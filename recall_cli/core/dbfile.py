@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from recall_cli.errors import StoreError
-from recall_cli.types import Embedder
+from recall_cli.types import VectorSpace
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x52434C31
@@ -95,7 +95,7 @@ def read_embedder(db: sqlite3.Connection) -> dict[str, str]:
     return dict(db.execute("SELECT key, value FROM meta WHERE key IN ('embedder', 'fingerprint', 'dim')"))
 
 
-def write_embedder(db: sqlite3.Connection, embedder: Embedder) -> None:
+def write_embedder(db: sqlite3.Connection, embedder: VectorSpace) -> None:
     """Say whose vectors the store holds from now on."""
     facts = {"embedder": embedder.name, "fingerprint": embedder.fingerprint, "dim": str(embedder.dim)}
     db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", facts.items())

@@ -30,7 +30,7 @@ from recall_cli.core.dbfile import (
 )
 from recall_cli.core.store import entry_size
 from recall_cli.errors import StoreError, StoreMismatch
-from recall_cli.types import Completion, Embedder, Entry, Ids, Request, Usage, Vector
+from recall_cli.types import Completion, Entry, Ids, Request, Usage, Vector, VectorSpace
 
 GET = (
     "SELECT body, model, usage, bodies.created, identity FROM bodies JOIN entries ON entries.id = bodies.id"
@@ -45,7 +45,7 @@ class SqliteStore:
     StoreMismatch when its vectors come from another embedder.
     """
 
-    def __init__(self, path: str | Path, *, embedder: Embedder, durability: str = "normal") -> None:
+    def __init__(self, path: str | Path, *, embedder: VectorSpace, durability: str = "normal") -> None:
         """Open or make the store.
 
         :param durability: "normal" survives a killed process; "full" also a lost power supply,
@@ -258,7 +258,7 @@ class SqliteStore:
         self._db.execute("DELETE FROM vectors WHERE id = ?", (id,))
         self._db.execute("DELETE FROM bodies WHERE id = ?", (id,))
 
-    def _create(self, embedder: Embedder) -> None:
+    def _create(self, embedder: VectorSpace) -> None:
         if self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise not_a_store(self.path)
         with self._db:
@@ -271,7 +271,7 @@ class SqliteStore:
                 self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
-    def _check_embedder(self, embedder: Embedder) -> None:
+    def _check_embedder(self, embedder: VectorSpace) -> None:
         held = read_embedder(self._db)
         if held.get("fingerprint") == embedder.fingerprint:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -52,7 +53,7 @@ Found = Pair | str
 """A pair, or the reason why a row is none."""
 
 
-class Adapter:
+class Adapter(ABC):
     """Reader of one format. A new one fills in `name`, `score` and `read`; the rest is for formats with a memory.
 
     One object reads one run: rows of several files may belong together.
@@ -62,13 +63,13 @@ class Adapter:
     by_keys: ClassVar[bool] = False
     """Whether the score depends on a row's keys alone: then rows of equal keys need to be scored once."""
 
+    @abstractmethod
     def score(self, row: Json) -> int:
         """Return how many keys of this format's own a row has, 0 when it cannot be one of its rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, row: Json, source: str) -> Sequence[Found]:
         """Return what a row of any shape holds; nothing when it was kept, as a part of a call yet to come."""
-        raise NotImplementedError
 
     def end_file(self) -> Iterable[Found]:
         """Return what was kept and can only be complete now that its file is over."""
