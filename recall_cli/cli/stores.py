@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import orjson
 
 from recall_cli.errors import InputError, UpstreamError, UsageError
+from recall_cli.server.guard import TOKEN
 
-TOKEN = "RECALL_ADMIN_TOKEN"
 WAIT_S = 60.0
 
 

@@ -75,6 +75,11 @@ class Same(StrEnum):
     DIFFERENT = "different"
     UNSURE = "unsure"
 
+    @property
+    def label(self) -> bool | None:
+        """True for same, False for different, None for no label."""
+        return None if self is Same.UNSURE else self is Same.SAME
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -86,7 +91,7 @@ class Comparison:
     @property
     def label(self) -> bool | None:
         """True for same, False for different, None for no label."""
-        return None if self.verdict is Same.UNSURE else self.verdict is Same.SAME
+        return self.verdict.label
 
 
 JUDGED = "judge"

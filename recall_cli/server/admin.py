@@ -28,16 +28,20 @@ LARGEST = 2**63 - 1
 T = TypeVar("T")
 
 
+def json(value: Any, status: int = 200) -> Response:
+    """Return an answer of our own routes."""
+    from starlette.responses import Response
+
+    return Response(orjson.dumps(value, default=str), status, media_type="application/json")
+
+
 def admin_routes(proxy: Proxy, guard: Guard) -> list[Route]:
     """Return the routes under /recall/entries."""
     from starlette.concurrency import run_in_threadpool
-    from starlette.responses import Response, StreamingResponse
+    from starlette.responses import StreamingResponse
     from starlette.routing import Route
 
     cache, keeper = proxy.keeper.cache, proxy.keeper
-
-    def json(value: Any, status: int = 200) -> Response:
-        return Response(orjson.dumps(value, default=str), status, media_type="application/json")
 
     def guarded(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from recall_cli.server.admin import admin_routes
+from recall_cli.server.admin import admin_routes, json
 from recall_cli.server.app import Proxy
 from recall_cli.server.guard import Guard
 
@@ -47,9 +45,6 @@ def make_inside(proxy: Proxy, guard: Guard, is_draining: Callable[[], bool]) -> 
     proxy.watch = recent.add
 
     html = (files("recall_cli") / "server" / "page.html").read_text(encoding="utf-8")
-
-    def json(value: Any, status: int = 200) -> Response:
-        return Response(orjson.dumps(value, default=str), status, media_type="application/json")
 
     async def healthz(request: Request) -> Response:
         return json({"status": "ok"})

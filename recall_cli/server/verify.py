@@ -180,9 +180,8 @@ class Verifier:
                 self._keeper.fault("audit", error)
                 return
         self._metrics.labels["audit", str(verdict)] += 1
-        same = None if verdict is Same.UNSURE else verdict is Same.SAME
         fresh = completion(raw, body, self._keeper.now())
-        self._keeper.write(lambda: self._keeper.cache.learn(ask.request, found, fresh, same=same))
+        self._keeper.write(lambda: self._keeper.cache.learn(ask.request, found, fresh, same=verdict.label))
 
     async def _fresh(self, ask: Ask, call: Call) -> tuple[Json | None, bytes]:
         """Return a fresh answer that could be stored, at temperature 0; None when there is none to be had."""
@@ -206,7 +205,7 @@ class Verifier:
         verdict = self._said(found, body)
         if source == "miss" or found.decision.outcome is Outcome.SEMANTIC:
             self._metrics.labels[source, str(verdict)] += 1
-        return None if verdict is Same.UNSURE else verdict is Same.SAME
+        return verdict.label
 
     def _said(self, found: Lookup, body: Json) -> Same:
         entry = found.decision.entry

@@ -8,25 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from log_writers import openai_call as call
 
 from recall_cli.cli.app import main
 from recall_cli.cli.savings_tables import duration, size_of
 
 NEW_YEAR = 1_767_225_600
-
-
-def call(text: str, at: float | None, answer: str = "Yes.", **more: Any) -> dict[str, Any]:
-    return {
-        "timestamp": at,
-        "latency_ms": 1000,
-        "request": {"model": "gpt-4o", "temperature": 0, "messages": [{"role": "user", "content": text}]},
-        "response": {
-            "model": "gpt-4o",
-            "choices": [{"message": {"content": answer}, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": 1000, "completion_tokens": 100},
-        },
-        **more,
-    }
 
 
 @pytest.fixture

@@ -735,3 +735,18 @@ WRITERS: dict[str, tuple[Callable[[Sequence[Known], Path], Written], ...]] = {
 
 def money(call: Known) -> Decimal:
     return Decimal(call.cost)
+
+
+def openai_call(text: str, at: float | None, answer: str = "Yes.", **more: Any) -> dict[str, Any]:
+    """Return a line of a log: one question to gpt-4o, answered in a second."""
+    return {
+        "timestamp": at,
+        "latency_ms": 1000,
+        "request": {"model": "gpt-4o", "temperature": 0, "messages": [{"role": "user", "content": text}]},
+        "response": {
+            "model": "gpt-4o",
+            "choices": [{"message": {"content": answer}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 1000, "completion_tokens": 100},
+        },
+        **more,
+    }

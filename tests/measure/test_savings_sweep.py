@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from log_writers import openai_call as call
 
 from recall_cli.errors import UsageError
 from recall_cli.measure import replay, savings_sweep
@@ -87,19 +88,6 @@ def test_lists_of_limits() -> None:
     for text in ("", "0", "-5", "10 apples", "5m", "1.0TiB"):
         with pytest.raises(UsageError):
             capacities(text)
-
-
-def call(text: str, at: float | None, answer: str = "Yes.") -> dict[str, Any]:
-    return {
-        "timestamp": at,
-        "latency_ms": 1000,
-        "request": {"model": "gpt-4o", "temperature": 0, "messages": [{"role": "user", "content": text}]},
-        "response": {
-            "model": "gpt-4o",
-            "choices": [{"message": {"content": answer}, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": 1000, "completion_tokens": 100},
-        },
-    }
 
 
 def measure(path: Path, lines: list[dict[str, Any]], **plan: Any) -> dict[str, Any]:
