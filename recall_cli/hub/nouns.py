@@ -1,0 +1,250 @@
+"""The nouns of a hub and the protocols between its parts.
+
+A hub is a named set of documents. Documents are cut into chunks, chunks have vectors, and a question is answered
+with the chunks, or the documents, that match it best. Every write of documents makes a new *revision*.
+
+Imports nothing outside the standard library at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from recall_cli.types import Ids, Vector
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LEGS = 30
+"""Candidates that each of the two legs (vector, lexical) hands over."""
+MOST = 20
+"""Results of one recall at most."""
+LONGEST_QUESTION = 2_000
+"""Characters of a question at most."""
+
+
+class Visibility(StrEnum):
+    """Who may ask a hub."""
+
+    PUBLIC = "public"
+    """Everybody."""
+    RESTRICTED = "restricted"
+    """Whoever has a token for it; its existence is no secret."""
+    PRIVATE = "private"
+    """Its owner, and whoever has a token for it."""
+
+
+class Level(StrEnum):
+    """What a result is."""
+
+    DOC = "doc"
+    CHUNK = "chunk"
+
+
+class Source(StrEnum):
+    """Which leg found a passage."""
+
+    VECTOR = "vector"
+    LEXICAL = "lexical"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document as it is ingested."""
+
+    id: str
+    """Unique in its hub, chosen by whoever feeds it: a path, a URL, a key."""
+    text: str
+    title: str = ""
+    url: str = ""
+    updated: float | None = None
+    """Seconds since the epoch of the last edit, None when nobody said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a document, about 500 tokens, as it is indexed."""
+
+    ordinal: int
+    """Its place in the document, from 0."""
+    text: str
+    digest: bytes
+    """Digest (16 bytes) of embedder, chunker version and text: an equal one is not embedded again."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentState:
+    """What is known of a stored document without reading it."""
+
+    digest: bytes
+    """Digest (16 bytes) of title, URL and text: an equal one is unchanged."""
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A stored chunk with its document's facts."""
+
+    chunk_id: int
+    doc_id: str
+    title: str
+    url: str
+    ordinal: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class HubInfo:
+    """What a hub is."""
+
+    slug: str
+    uid: str
+    """Random, made once: a hub that is deleted and made anew is another hub."""
+    visibility: Visibility
+    owner: str
+    """The subject (`sub`) of the tokens that may do everything with it; "" for nobody."""
+    embedder: str
+    """The spec that `make_embedder` reads."""
+    fingerprint: str
+    dim: int
+    revision: int
+    """Grows with every change of documents, visibility or embedder."""
+    documents: int
+    chunks: int
+    updated: float | None
+    """Seconds since the epoch of the last change; None before the first."""
+    alpha: float
+    """Weight of the vector leg in the fused score, 0..1."""
+    min_score: float | None
+    """Cosine below which nothing is returned where the question names no limit of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A recall as it is asked. Made by `hub.ask.read_question`, which checks it."""
+
+    text: str
+    k: int = 10
+    level: Level = Level.DOC
+    rerank: bool = True
+    min_score: float | None = None
+
+
+@dataclass(slots=True)
+class Match:
+    """A candidate on its way through fusion and reranking; at the end, a result."""
+
+    passage: Passage
+    source: Source
+    cosine: float
+    """Raw cosine of question and chunk: the only score that `min_score` is held against."""
+    bm25: float
+    fused: float
+    rerank: float | None = None
+
+    @property
+    def score(self) -> float:
+        """The rank score: the reranker's where there is one, else the fused one."""
+        return self.fused if self.rerank is None else self.rerank
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a recall found. `timings_us` has embed, vector, lexical, fuse, rerank and total."""
+
+    hub: HubInfo
+    question: Question
+    results: list[Match]
+    reranked: bool = False
+    rerank_error: str = ""
+    """Why it was not reranked although that was asked for: timeout, status_429, bad_answer, ..."""
+    cached: bool = False
+    timings_us: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Report:
+    """What an ingest did."""
+
+    added: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Documents that could not be taken, by reason."""
+    chunks: int = 0
+    """Chunks of the added and changed documents."""
+    embedded: int = 0
+    """Of these, the ones that had to be embedded; the others' vectors were there."""
+    revision: int = 0
+    seconds: float = 0.0
+
+
+class HubEngine(Protocol):
+    """Where one hub's documents, chunks and vectors are, and the two legs over them.
+
+    Any method may be called from any thread. A write is all or nothing, and survives a killed process once it has
+    returned. Searches see the last whole revision. Raises StoreError where the store fails.
+    """
+
+    def info(self) -> HubInfo:
+        """Return the hub's facts as of now."""
+        ...
+
+    def documents(self) -> Iterator[tuple[str, DocumentState]]:
+        """Yield every document's id and state, in the order of the ids."""
+        ...
+
+    def known(self, digests: Sequence[bytes]) -> Mapping[bytes, Vector]:
+        """Return the vectors of those chunk digests that are stored, shape (dim,) each."""
+        ...
+
+    def apply(
+        self,
+        upserts: Iterable[tuple[Document, DocumentState, Sequence[Chunk], Vector]],
+        removed: Sequence[str],
+    ) -> int:
+        """Store and remove documents in one write; return the new revision (the old one when nothing was given).
+
+        :param upserts: document, state, its chunks, and their vectors, shape (len(chunks), dim), unit norm (or zero:
+            no known token; such a chunk is found by its words alone).
+        """
+        ...
+
+    def configure(
+        self,
+        *,
+        visibility: Visibility | None = None,
+        owner: str | None = None,
+        alpha: float | None = None,
+        min_score: float | None = None,
+    ) -> HubInfo:
+        """Change the hub's settings; what is None stays. Makes a new revision."""
+        ...
+
+    def vector(self, vector: Vector, n: int) -> tuple[Ids, Vector]:
+        """Return chunk ids and cosines of the n nearest chunks, best first."""
+        ...
+
+    def lexical(self, text: str, n: int) -> tuple[Ids, Vector]:
+        """Return chunk ids and BM25 scores of the n best chunks that share a word with the text, best first.
+
+        Never fails on any text, whatever characters it holds.
+        """
+        ...
+
+    def score(self, vector: Vector, text: str, ids: Ids) -> tuple[Vector, Vector]:
+        """Return exact cosines and BM25 scores (0 where no word is shared) of these chunks."""
+        ...
+
+    def passages(self, ids: Ids) -> list[Passage]:
+        """Return these chunks' texts; those that are gone meanwhile are left out."""
+        ...
+
+    def close(self) -> None:
+        """Release everything."""
+        ...
