@@ -233,12 +233,19 @@ class HubEngine(Protocol):
     def lexical(self, text: str, n: int) -> tuple[Ids, Vector]:
         """Return chunk ids and BM25 scores of the n best chunks that share a word with the text, best first.
 
-        Never fails on any text, whatever characters it holds.
+        A word counts as often as the text says it, and a title's words count twice. Never fails on any text, whatever characters it holds.
         """
         ...
 
-    def score(self, vector: Vector, text: str, ids: Ids) -> tuple[Vector, Vector]:
-        """Return exact cosines and BM25 scores (0 where no word is shared) of these chunks."""
+    def score(self, text: str, ids: Ids) -> tuple[Vector, Vector]:
+        """Return what ranks these chunks exactly: their vectors, shape (n, dim), and their BM25 scores.
+
+        0 where no word is shared, zeros for what is gone meanwhile: the order of the ids is kept.
+        """
+        ...
+
+    def sample(self, most: int) -> Vector:
+        """Return the vectors of up to so many chunks, spread evenly over the hub, shape (n, dim)."""
         ...
 
     def passages(self, ids: Ids) -> list[Passage]:
