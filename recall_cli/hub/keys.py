@@ -1,0 +1,163 @@
+"""The signing keys and the revoked tokens of a folder of hubs: one SQLite file that only its owner can read.
+
+A database, not a text file: several processes (a server, the command line) may rotate and revoke at the same
+time, what was revoked survives a power cut, and the next look of any of them sees it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from recall_cli.core.dbfile import connect, unreadable
+from recall_cli.errors import InputError, StoreError
+
+FILE = "keys.db"
+"""The file's name in a folder of hubs."""
+
+APPLICATION_ID = 0x52434B31
+"""Marks a file as ours ("RCK1")."""
+SCHEMA_VERSION = 1
+
+SCHEMA = """
+CREATE TABLE keys (id INTEGER PRIMARY KEY AUTOINCREMENT, kid TEXT NOT NULL UNIQUE, secret BLOB NOT NULL,
+                   created REAL NOT NULL);
+CREATE TABLE revoked (jti TEXT PRIMARY KEY, until REAL NOT NULL) WITHOUT ROWID;
+"""
+
+KEY_BYTES = 32
+"""As long as the digest of HS256: RFC 7518 wants no less, and more adds nothing."""
+
+LIVE = 2
+"""Keys that verify. The newest signs; the one before it lets tokens under way live on."""
+
+OTHERS = 0o077
+"""Permission bits of everybody but the owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key as it is listed: its secret never leaves this module but to sign and to verify."""
+
+    kid: str
+    created: float
+    """Seconds since the epoch."""
+    signs: bool
+
+
+class KeyRing:
+    """Keys and revocations. Any method may be called from any thread. Raises StoreError where the file fails."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, or make it with a first key.
+
+        Raises InputError when others can read it: whoever has a key can make tokens.
+        """
+        self.path = path
+        try:
+            # Made before SQLite can: it would make it readable by everybody.
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            mode = path.stat().st_mode
+        except OSError as error:
+            raise InputError(
+                f"the keys {path} cannot be opened: {error.strerror}", hint="check that the folder of the hubs exists"
+            ) from error
+        if mode & OTHERS:
+            raise InputError(
+                f"others can read the keys {path}",
+                hint=f"they may be known: chmod 600 {path}, then twice `recall hub token rotate`",
+            )
+        self._db = connect(path)
+        with self._failures():
+            self._prepare()
+
+    def close(self) -> None:
+        """Release the file."""
+        self._db.close()
+
+    def signing(self) -> tuple[str, bytes]:
+        """Return the name and the secret of the key that signs."""
+        with self._failures():
+            kid, secret = self._db.execute("SELECT kid, secret FROM keys ORDER BY id DESC LIMIT 1").fetchone()
+        return kid, secret
+
+    def secret(self, kid: str) -> bytes | None:
+        """Return the secret of a live key, None when there is no such key."""
+        with self._failures():
+            row = self._db.execute("SELECT secret FROM keys WHERE kid = ?", (kid,)).fetchone()
+        return None if row is None else row[0]
+
+    def live(self) -> list[Key]:
+        """Return the live keys, newest first."""
+        with self._failures():
+            rows = self._db.execute("SELECT kid, created FROM keys ORDER BY id DESC").fetchall()
+        return [Key(kid, created, signs=at == 0) for at, (kid, created) in enumerate(rows)]
+
+    def rotate(self) -> str:
+        """Make the key that signs from now on; only the one before it goes on verifying. Return its name."""
+        with self._failures(), self._write():
+            kid = self._add()
+            self._db.execute("DELETE FROM keys WHERE id NOT IN (SELECT id FROM keys ORDER BY id DESC LIMIT ?)", (LIVE,))
+        return kid
+
+    def revoke(self, jti: str, until: float) -> None:
+        """Refuse a token from now on.
+
+        :param until: when it has expired by itself and need not be remembered any more, seconds since the epoch.
+        """
+        with self._failures(), self._write():
+            self._db.execute("INSERT OR REPLACE INTO revoked VALUES (?, ?)", (jti, until))
+            self._db.execute("DELETE FROM revoked WHERE until < ?", (time.time(),))
+
+    def is_revoked(self, jti: str) -> bool:
+        """Return whether a token was revoked."""
+        with self._failures():
+            return self._db.execute("SELECT 1 FROM revoked WHERE jti = ?", (jti,)).fetchone() is not None
+
+    def _prepare(self) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        # A revocation that a power cut undoes is none.
+        self._db.execute("PRAGMA synchronous = FULL")
+        with self._write():
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                for statement in filter(str.strip, SCHEMA.split(";")):
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                self._add()
+        ours = self._db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
+        if not ours or version not in (0, SCHEMA_VERSION):
+            self._db.close()
+            raise StoreError(f"{self.path} holds no keys that this recall reads", hint="move it away, or name another")
+
+    def _add(self) -> str:
+        # Not guessable from the secret, and no counter: a key made anew must never be taken for an old one.
+        kid = secrets.token_hex(8)
+        row = (kid, secrets.token_bytes(KEY_BYTES), time.time())
+        self._db.execute("INSERT INTO keys (kid, secret, created) VALUES (?, ?, ?)", row)
+        return kid
+
+    @contextmanager
+    def _write(self) -> Iterator[None]:
+        """Make what is inside one write, alone among all processes."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise unreadable(self.path, error) from error
