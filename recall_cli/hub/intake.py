@@ -1,0 +1,108 @@
+"""One file, or one row, to a document; or the reason why it is none."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from recall_cli.hub import frontmatter, html
+from recall_cli.hub.decode import decode, is_binary
+from recall_cli.hub.nouns import Document
+from recall_cli.logs.times import parse_time
+from recall_cli.types import Json
+
+MARKDOWN = frozenset((".md", ".markdown", ".mdx"))
+HTML = frozenset((".html", ".htm", ".xhtml"))
+TEXT = frozenset((".txt", ".text", ".rst", ".adoc", ".org", ".tex"))
+KINDS = MARKDOWN | HTML | TEXT
+"""Suffixes of files that are documents."""
+MAX_BYTES = 32 << 20
+"""Of a file; more is a dump, not a document that somebody wrote."""
+MAX_ID_CHARS = 1_024
+UNREAD = frozenset(("unreadable", "malformed_json", "line_too_long"))
+"""Reasons that say nothing of whether the document is still there."""
+
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*$", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class Intake:
+    """What reading a source found beside its documents."""
+
+    skipped: Counter[str] = field(default_factory=Counter)
+    """Files and rows that gave no document, by reason."""
+    faults: list[str] = field(default_factory=list)
+    """Sentences: what could not be read to its end."""
+
+    @property
+    def is_whole(self) -> bool:
+        """True when everything was read: then a document that did not come is gone, and may be removed."""
+        return not self.faults and UNREAD.isdisjoint(self.skipped)
+
+
+def from_file(
+    data: bytes,
+    *,
+    id: str,
+    suffix: str,
+    updated: float | None = None,
+    encoding: str = "",
+    told: Mapping[str, str] | None = None,
+) -> Document | str:
+    """Return the document of a file, or the reason why it is none.
+
+    :param id: what it is called where the file does not name an id itself.
+    :param suffix: in lower case, with its dot: what is read as a page, as Markdown, as plain text.
+    :param encoding: of files that are not UTF-8 and do not say what they are.
+    :param told: facts (id, title, url) that come before what the file says of itself.
+    """
+    if is_binary(data):
+        return "binary"
+    is_page = suffix in HTML
+    text = decode(data, declared=html.declared_charset(data) if is_page else "", fallback=encoding)
+    if text is None:
+        return "unknown_encoding"
+    facts, text = frontmatter.split(text)
+    if is_page:
+        page = html.read_page(text)
+        text = page.text
+        said_title, said_url = page.title, page.url
+    else:
+        heading = _HEADING.search(text) if suffix in MARKDOWN else None
+        said_title, said_url = heading.group(1) if heading else "", ""
+    facts = {"id": id, "title": said_title, "url": said_url, **facts, **(told or {})}
+    moment = parse_time(facts.get("updated"))
+    return _document(facts["id"], text, facts["title"], facts["url"], moment.seconds if moment else updated)
+
+
+def from_row(row: Json) -> Document | str:
+    """Return the document of a row `{id, title, url, text, updated}`, or the reason why it is none.
+
+    A row without an id goes by its URL.
+    """
+    text = row.get("text")
+    if not isinstance(text, str):
+        return "no_text"
+    url = _scalar(row.get("url"))
+    moment = parse_time(row.get("updated"))
+    return _document(
+        _scalar(row.get("id")) or url, text, _scalar(row.get("title")), url, moment.seconds if moment else None
+    )
+
+
+def _document(id: str, text: str, title: str, url: str, updated: float | None) -> Document | str:
+    if not text.strip():
+        return "empty"
+    id = id.strip()
+    if not id:
+        return "no_id"
+    if len(id) > MAX_ID_CHARS:
+        return "id_too_long"
+    return Document(id, text, " ".join(title.split()), url.strip(), updated)
+
+
+def _scalar(value: Any) -> str:
+    return str(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else ""
