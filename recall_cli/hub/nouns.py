@@ -26,7 +26,10 @@ MOST = 20
 LONGEST_QUESTION = 2_000
 """Characters of a question at most."""
 ALPHA = 0.4
-"""Weight of the vector leg in a new hub's fused score: best on Cranfield and on CISI, each by itself."""
+"""Weight of the vector leg in a new hub's fused score.
+
+On Cranfield as on CISI anything from 0.3 to 0.6 is within 0.013 nDCG@10 of the best weight there.
+"""
 
 
 class Visibility(StrEnum):
@@ -188,7 +191,7 @@ class Report:
 
 
 class RerankError(RecallError):
-    """A reranker gave no order that can be used; the fused one stands. Its text is a short name: timeout, status_429."""
+    """A reranker gave no order that can be used; the fused one stands. Its text is a short name, as in status_429."""
 
 
 class Reranker(Protocol):
@@ -248,7 +251,8 @@ class HubEngine(Protocol):
     def lexical(self, text: str, n: int) -> tuple[Ids, Vector]:
         """Return chunk ids and BM25 scores of the n best chunks that share a word with the text, best first.
 
-        A word counts as often as the text says it, and a title's words count twice. Never fails on any text, whatever characters it holds.
+        A word counts as often as the text says it, and a title's words count twice. Never fails on any text,
+        whatever characters it holds.
         """
         ...
 

@@ -1,0 +1,78 @@
+"""From two legs to one order: pure functions over the union of both legs' candidates.
+
+Each leg's score is exact for every candidate, whichever leg found it, and spread over 0..1 by the candidates' own
+minimum and maximum; the fused score is their weighted mean. Ranks alone (reciprocal rank fusion) throw away how far
+apart the candidates are, and lost to plain BM25 on one of two sets.
+
+The order is made twice. The best candidates of the first one are taken to be right, and the question's vector is
+moved halfway to them (Rocchio's feedback): they name what the question meant in the words of the hub.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recall_cli.hub.nouns import Match, Source
+from recall_cli.hub.whiten import Whitening, unit
+from recall_cli.types import Ids, Vector
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FEEDBACK = 3
+"""Best candidates of the first order that speak for the question; 2 to 5 differ by less than 0.01 nDCG@10."""
+
+
+def union(vector_ids: Ids, lexical_ids: Ids) -> tuple[Ids, list[Source]]:
+    """Return the candidates of both legs, each once, in the order of their ids, and which leg found each."""
+    ids: Ids = np.union1d(vector_ids, lexical_ids)
+    near, worded = np.isin(ids, vector_ids), np.isin(ids, lexical_ids)
+    return ids, [
+        Source.BOTH if both else Source.VECTOR if by_vector else Source.LEXICAL
+        for by_vector, both in zip(near.tolist(), (near & worded).tolist(), strict=True)
+    ]
+
+
+def fused(question: Vector, vectors: Vector, bm25: Vector, *, alpha: float, whiten: Whitening) -> Vector:
+    """Return the fused score of each candidate, 0..1, shape (n,).
+
+    :param question: the question's vector, shape (dim,), zero when it has no known token.
+    :param vectors: the candidates' vectors, shape (n, dim).
+    :param bm25: their BM25 scores, shape (n,).
+    :param alpha: the vector leg's weight, 0..1.
+    """
+    if not len(bm25):
+        return np.zeros(0, np.float32)
+    rows = whiten(vectors)
+    asked = whiten(question[np.newaxis])[0]
+    lexical = (1.0 - alpha) * stretched(bm25)
+    first = lexical + alpha * stretched(rows @ asked)
+    best = order(first)[:FEEDBACK]
+    refined = unit(asked + unit(rows[best].mean(axis=0)))
+    scores: Vector = lexical + alpha * stretched(rows @ refined)
+    return scores
+
+
+def stretched(scores: Vector) -> Vector:
+    """Return scores moved and scaled to 0..1; all 0 where they do not differ."""
+    low, high = scores.min(), scores.max()
+    if high <= low:
+        return np.zeros_like(scores)
+    even: Vector = (scores - low) / (high - low)
+    return even
+
+
+def order(scores: Vector) -> NDArray[np.intp]:
+    """Return positions from the highest score to the lowest; equal scores keep their places."""
+    return np.argsort(-scores, kind="stable")
+
+
+def best_of_documents(matches: Sequence[Match]) -> list[Match]:
+    """Return each document's first match: its best chunk, when the matches come best first."""
+    seen: dict[str, Match] = {}
+    for match in matches:
+        seen.setdefault(match.passage.doc_id, match)
+    return list(seen.values())

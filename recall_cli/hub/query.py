@@ -1,0 +1,155 @@
+"""The query path: question -> both legs -> exact scores of their union -> one order -> answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from time import perf_counter_ns
+
+import numpy as np
+
+from recall_cli.core.policy import cosine
+from recall_cli.hub.fuse import best_of_documents, fused, order, union
+from recall_cli.hub.nouns import (
+    LEGS,
+    Answer,
+    HubEngine,
+    HubInfo,
+    Level,
+    Match,
+    Question,
+    Reranker,
+    RerankError,
+)
+from recall_cli.hub.whiten import SAMPLE, Whitening
+from recall_cli.types import Embedder, Ids, Vector
+
+RERANKED = 30
+"""Candidates that a reranker sees: more text than that no small model reads within a second."""
+GROWTH = 0.1
+"""Share by which a hub's chunks may grow or shrink before its spread is estimated again."""
+BESIDE = ThreadPoolExecutor(thread_name_prefix="recall-lexical")
+"""Where the lexical leg runs while the question is embedded: it needs no vector. Shared by all hubs of a process."""
+
+
+class Hub:
+    """One hub that answers. Any method may be called from any thread.
+
+    :param engine: where its documents are; closed with the hub.
+    :param reranker: judges the best candidates of a question that asks for it; None: the fused order is final.
+    """
+
+    def __init__(self, engine: HubEngine, embedder: Embedder, *, reranker: Reranker | None = None) -> None:
+        self.engine = engine
+        self._embedder = embedder
+        self._reranker = reranker
+        self._spread: tuple[int, Whitening] | None = None
+
+    def recall(self, question: Question) -> Answer:
+        """Answer in the fused order, without a reranker. Raises StoreError, and what the embedder raises."""
+        found = self._candidates(question)
+        return _final(found, found.results)
+
+    async def answer(self, question: Question) -> Answer:
+        """Answer, reranked where the question asks for it; a reranker that fails leaves the fused order."""
+        answers = [answer async for answer in self.stream(question)]
+        return answers[-1]
+
+    async def stream(self, question: Question) -> AsyncIterator[Answer]:
+        """Yield the candidates as soon as they are known, then the answer; without a reranker the answer alone.
+
+        The first answer holds every candidate that may be in the last one, so more than k of them.
+        """
+        found = await asyncio.to_thread(self._candidates, question)
+        if not question.rerank or self._reranker is None or not found.results:
+            yield _final(found, found.results)
+            return
+        candidates = found.results[:RERANKED]
+        yield replace(found, results=candidates, timings_us=dict(found.timings_us))
+        yield await self._reranked(self._reranker, found, candidates)
+
+    def close(self) -> None:
+        """Release the engine."""
+        self.engine.close()
+
+    async def _reranked(self, reranker: Reranker, found: Answer, candidates: list[Match]) -> Answer:
+        start = perf_counter_ns()
+        try:
+            scores = await reranker(found.question.text, candidates)
+            if len(scores) != len(candidates):
+                raise RerankError("bad_answer")
+            # Copies: the candidates may be on their way to a reader already.
+            judged = [replace(match, rerank=score) for match, score in zip(candidates, scores, strict=True)]
+            judged.sort(key=lambda match: -match.score)
+            final = replace(found, reranked=True)
+        except RerankError as error:
+            judged, final = candidates, replace(found, rerank_error=str(error))
+        final.timings_us = _and(found.timings_us, rerank=_us_since(start))
+        return _final(final, judged)
+
+    def _candidates(self, question: Question) -> Answer:
+        """Return every candidate at the question's level, best first."""
+        start = perf_counter_ns()
+        info = self.engine.info()
+        lexical = BESIDE.submit(self._lexical, question.text)
+        vector = self._embedder.embed(question.text)
+        embedded = perf_counter_ns()
+        near, _ = self.engine.vector(vector, LEGS)
+        searched = perf_counter_ns()
+        worded, lexical_us = lexical.result()
+        joined = perf_counter_ns()
+        matches = self._fused(info, question, vector, near, worded)
+        if question.level is Level.DOC:
+            # Only now: each leg may have found another chunk of the same document.
+            matches = best_of_documents(matches)
+        timings = {
+            "embed": (embedded - start) / 1e3,
+            "vector": (searched - embedded) / 1e3,
+            "lexical": lexical_us,
+            "fuse": _us_since(joined),
+            "rerank": 0.0,
+            "total": _us_since(start),
+        }
+        return Answer(info, question, matches, timings_us=timings)
+
+    def _lexical(self, text: str) -> tuple[Ids, float]:
+        start = perf_counter_ns()
+        ids, _ = self.engine.lexical(text, LEGS)
+        return ids, _us_since(start)
+
+    def _fused(self, info: HubInfo, question: Question, vector: Vector, near: Ids, worded: Ids) -> list[Match]:
+        ids, sources = union(near, worded)
+        if not len(ids):
+            return []
+        vectors, bm25 = self.engine.score(question.text, ids)
+        cosines = vectors @ vector
+        scores = fused(vector, vectors, bm25, alpha=info.alpha, whiten=self._whitening(info))
+        passages = {passage.chunk_id: passage for passage in self.engine.passages(ids)}
+        floor = question.min_score if question.min_score is not None else info.min_score
+        return [
+            Match(passages[id], sources[i], float(cosines[i]), float(bm25[i]), float(scores[i]))
+            for i, id in ((i, int(ids[i])) for i in order(scores).tolist())
+            # A chunk that another process removed in the meantime has no passage any more.
+            if id in passages and (floor is None or cosine(float(cosines[i])) >= floor)
+        ]
+
+    def _whitening(self, info: HubInfo) -> Whitening:
+        """Return the hub's whitening, estimated again when the hub has changed much since."""
+        kept = self._spread
+        if kept is None or abs(info.chunks - kept[0]) > GROWTH * kept[0]:
+            kept = self._spread = (info.chunks, Whitening(np.asarray(self.engine.sample(SAMPLE))))
+        return kept[1]
+
+
+def _final(found: Answer, matches: list[Match]) -> Answer:
+    return replace(found, results=matches[: found.question.k])
+
+
+def _and(timings_us: dict[str, float], *, rerank: float) -> dict[str, float]:
+    return {**timings_us, "rerank": rerank, "total": timings_us["total"] + rerank}
+
+
+def _us_since(start_ns: int) -> float:
+    return (perf_counter_ns() - start_ns) / 1e3
