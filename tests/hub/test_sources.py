@@ -161,9 +161,7 @@ def lines(*rows: object) -> str:
 
 
 def test_rows_are_read_and_what_is_none_is_counted(tmp_path: Path) -> None:
-    rows = lines(
-        {"id": "a", "text": "first"}, "\n", "not json\n", [1], {"id": "a", "text": "second"}, {"id": "b", "text": "x"}
-    )
+    rows = lines({"id": "a", "text": "first"}, "\n", "not json\n", [1], {"id": "b", "text": "x"})
     found, intake = read(write(tmp_path / "docs.jsonl", rows))
     assert {id: document.text for id, document in found.items()} == {"a": "first", "b": "x"}
     assert dict(intake.skipped) == {"malformed_json": 1, "not_an_object": 1}
