@@ -7,45 +7,20 @@ from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from recall_cli.core.histogram import Histogram
 from recall_cli.stats import wilson
 from recall_cli.types import Completion, Outcome
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
-
-STEPS = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-"""Upper bounds of the latency buckets in seconds: from a hit to a long answer."""
+    from prometheus_client.registry import Collector
 
 REASONS = 200
 """Distinct (provider, outcome, reason) counted apart: they are ours, and a bound costs nothing."""
-
-
-class Histogram:
-    """Counts by bucket, for one kind of wait."""
-
-    __slots__ = ("counts", "sum")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(STEPS) + 1)
-        self.sum = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Count one wait."""
-        self.counts[bisect_left(STEPS, seconds)] += 1
-        self.sum += seconds
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """Return cumulative counts by upper bound, as the exposition format has them."""
-        total, rows = 0, []
-        for bound, count in zip((*map(str, STEPS), "+Inf"), self.counts, strict=True):
-            total += count
-            rows.append((bound, float(total)))
-        return rows
 
 
 class Metrics:
@@ -73,6 +48,8 @@ class Metrics:
         self.store_works = True
         self.is_stand_in = False
         """Answers are kept in memory because the store could not be opened."""
+        self.beside: list[Collector] = []
+        """Other numbers of the same process, worded with these."""
         self._owed: dict[int, tuple[str, Completion, int]] = {}
         self.cost: Callable[[str, Completion], float | None] = lambda provider, completion: None
         """Returns the dollars that the call of a stored answer would cost now; None: nobody knows its price."""
@@ -158,7 +135,8 @@ class Metrics:
         from prometheus_client import CollectorRegistry, generate_latest
 
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)
+        for collector in (self, *self.beside):
+            registry.register(collector)
         return generate_latest(registry)
 
     def collect(self) -> Iterator[Metric]:
