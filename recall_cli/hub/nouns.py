@@ -79,7 +79,7 @@ class Chunk:
     """Its place in the document, from 0."""
     text: str
     digest: bytes
-    """Digest (16 bytes) of embedder, chunker version and text: an equal one is not embedded again."""
+    """Digest (16 bytes) of embedder, chunker version, title and text: an equal one is not embedded again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class DocumentState:
     """What is known of a stored document without reading it."""
 
     digest: bytes
-    """Digest (16 bytes) of title, URL and text: an equal one is unchanged."""
+    """Digest (16 bytes) of chunker version, title, URL and text: an equal one is unchanged."""
     chunks: int
 
 
@@ -217,6 +217,10 @@ class HubEngine(Protocol):
         """Yield every document's id and state, in the order of the ids."""
         ...
 
+    def document(self, id: str) -> Document | None:
+        """Return a document as it was stored, None when it is not there."""
+        ...
+
     def known(self, digests: Sequence[bytes]) -> Mapping[bytes, Vector]:
         """Return the vectors of those chunk digests that are stored, shape (dim,) each."""
         ...
@@ -224,9 +228,11 @@ class HubEngine(Protocol):
     def apply(
         self,
         upserts: Iterable[tuple[Document, DocumentState, Sequence[Chunk], Vector]],
-        removed: Sequence[str],
+        removed: Iterable[str] = (),
     ) -> int:
         """Store and remove documents in one write; return the new revision (the old one when nothing was given).
+
+        Both are read once, the removals after the upserts: what is to go may be known only when all has come.
 
         :param upserts: document, state, its chunks, and their vectors, shape (len(chunks), dim), unit norm (or zero:
             no known token; such a chunk is found by its words alone).
@@ -268,7 +274,7 @@ class HubEngine(Protocol):
         ...
 
     def passages(self, ids: Ids) -> list[Passage]:
-        """Return these chunks' texts; those that are gone meanwhile are left out."""
+        """Return these chunks' texts, in the order asked for; those that are gone meanwhile are left out."""
         ...
 
     def close(self) -> None:

@@ -1,0 +1,305 @@
+"""One hub's documents, chunks, vectors and settings in one SQLite file: what is in it is what the hub knows.
+
+The word index and the vector index are made of it. A chunk's id is never used again and its text never changes, so
+both can be brought up to date by comparing ids.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from recall_cli.core.dbfile import connect, unreadable
+from recall_cli.errors import StoreError, StoreMismatch
+from recall_cli.hub.nouns import ALPHA, Chunk, Document, DocumentState, HubInfo, Passage, Visibility
+from recall_cli.types import Ids, Vector, VectorSpace
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x52434831
+"""Marks a file as a hub of ours ("RCH1")."""
+
+SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE documents (row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, digest BLOB NOT NULL, title TEXT NOT NULL,
+                        url TEXT NOT NULL, updated REAL, chunks INTEGER NOT NULL);
+CREATE TABLE chunks (id INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER NOT NULL, ordinal INTEGER NOT NULL,
+                     digest BLOB NOT NULL, text TEXT NOT NULL);
+CREATE INDEX chunks_of_document ON chunks (document, ordinal);
+CREATE INDEX chunks_by_digest ON chunks (digest);
+CREATE TABLE vectors (id INTEGER PRIMARY KEY, vector BLOB NOT NULL);
+"""
+
+WAL_KEPT = 64 << 20
+"""Bytes to which the write-ahead log is cut after a large ingest."""
+BLOCK = 4_096
+"""Vectors read at a time."""
+
+PASSAGE = (
+    "SELECT chunks.id, documents.id, title, url, ordinal, text FROM chunks JOIN documents ON document = row"
+    " WHERE chunks.id = ?"
+)
+
+
+def create(
+    path: Path, slug: str, space: VectorSpace, *, visibility: Visibility = Visibility.PUBLIC, owner: str = ""
+) -> None:
+    """Make the file of an empty hub. Raises StoreError when it cannot be made."""
+    facts = {
+        "slug": slug,
+        "uid": secrets.token_hex(16),
+        "visibility": visibility.value,
+        "owner": owner,
+        "embedder": space.name,
+        "fingerprint": space.fingerprint,
+        "dim": str(space.dim),
+        "revision": "0",
+        "indexed": "0",
+        "alpha": str(ALPHA),
+    }
+    db = connect(path)
+    try:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.executescript(f"BEGIN IMMEDIATE;{SCHEMA}")
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        db.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
+        db.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise unreadable(path, error) from error
+    finally:
+        db.close()
+
+
+class Catalog:
+    """The file of a hub, open. Reads see the last whole write; writes are made inside `writing`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_file():
+            raise StoreError(f"there is no hub at {path.parent}", hint="make it with recall hub add")
+        self._writing = threading.RLock()
+        self._reading = threading.RLock()
+        self._writer = connect(path)
+        try:
+            _check(self._writer, path)
+            self._writer.execute("PRAGMA synchronous = NORMAL")
+            self._writer.execute(f"PRAGMA journal_size_limit = {WAL_KEPT}")
+            # A connection for reading: no search waits for a write.
+            self._reader = connect(path)
+        except sqlite3.Error as error:
+            self._writer.close()
+            raise unreadable(path, error) from error
+        except BaseException:
+            self._writer.close()
+            raise
+
+    def version(self) -> int:
+        """Return a number that changes with every write, by whichever process; a microsecond or two."""
+        with self._read() as db:
+            return int(db.execute("PRAGMA data_version").fetchone()[0])
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let all reads inside see one state of the file."""
+        with self._read() as db:
+            db.execute("BEGIN")
+            try:
+                yield
+            finally:
+                db.execute("COMMIT")
+
+    def meta(self) -> dict[str, str]:
+        """Return the hub's facts and settings by name."""
+        with self._read() as db:
+            return dict(db.execute("SELECT key, value FROM meta"))
+
+    def info(self) -> HubInfo:
+        """Return what the file says of the hub now."""
+        with self._read() as db:
+            documents = db.execute("SELECT COUNT(*) FROM documents").fetchone()[0]
+            chunks = db.execute("SELECT COUNT(*) FROM vectors").fetchone()[0]
+        meta = self.meta()
+        return HubInfo(
+            slug=meta["slug"],
+            uid=meta["uid"],
+            visibility=Visibility(meta["visibility"]),
+            owner=meta["owner"],
+            embedder=meta["embedder"],
+            fingerprint=meta["fingerprint"],
+            dim=int(meta["dim"]),
+            revision=int(meta["revision"]),
+            documents=documents,
+            chunks=chunks,
+            updated=float(meta["updated"]) if "updated" in meta else None,
+            alpha=float(meta["alpha"]),
+            min_score=float(meta["min_score"]) if "min_score" in meta else None,
+        )
+
+    def states(self) -> Iterator[tuple[str, DocumentState]]:
+        """Yield every document's id and state, in the order of the ids."""
+        with self._read() as db:
+            rows = db.execute("SELECT id, digest, chunks FROM documents ORDER BY id").fetchall()
+        for id, digest, chunks in rows:
+            yield id, DocumentState(digest, chunks)
+
+    def document(self, id: str) -> Document | None:
+        """Return a document as it was stored, None when it is not there."""
+        with self._read() as db:
+            row = db.execute("SELECT row, title, url, updated FROM documents WHERE id = ?", (id,)).fetchone()
+            if row is None:
+                return None
+            texts = db.execute("SELECT text FROM chunks WHERE document = ? ORDER BY ordinal", (row[0],)).fetchall()
+        return Document(id, "".join(text for (text,) in texts), row[1], row[2], row[3])
+
+    def chunk_ids(self) -> Ids:
+        """Return the ids of all chunks, in order."""
+        with self._read() as db:
+            return np.array(db.execute("SELECT id FROM vectors ORDER BY id").fetchall(), np.int64).reshape(-1)
+
+    def vectors_after(self, id: int) -> Iterator[tuple[Ids, Vector]]:
+        """Yield (ids, vectors (n, dim)) of the chunks with a larger id, in order, block by block."""
+        with self._read() as db:
+            cursor = db.execute("SELECT id, vector FROM vectors WHERE id > ? ORDER BY id", (id,))
+            while rows := cursor.fetchmany(BLOCK):
+                ids = np.fromiter((row[0] for row in rows), np.int64, len(rows))
+                flat = np.frombuffer(b"".join(row[1] for row in rows), np.float32)
+                yield ids, flat.reshape(len(rows), -1)
+
+    def vectors(self, ids: Sequence[int]) -> dict[int, Vector]:
+        """Return the vectors of those of these chunks that are there, shape (dim,) each."""
+        found = {}
+        with self._read() as db:
+            for id in ids:
+                row = db.execute("SELECT vector FROM vectors WHERE id = ?", (id,)).fetchone()
+                if row is not None:
+                    found[id] = np.frombuffer(row[0], np.float32)
+        return found
+
+    def passages(self, ids: Sequence[int]) -> list[Passage]:
+        """Return those of these chunks that are there, in the order asked for."""
+        with self._read() as db:
+            rows = (db.execute(PASSAGE, (id,)).fetchone() for id in ids)
+            return [Passage(*row) for row in rows if row is not None]
+
+    def known(self, digests: Sequence[bytes]) -> Mapping[bytes, Vector]:
+        """Return the vectors of those chunk digests that are stored, those of a write under way too."""
+        query = "SELECT vector FROM vectors WHERE id = (SELECT id FROM chunks WHERE digest = ? LIMIT 1)"
+        found = {}
+        with self._write() as db:
+            for digest in digests:
+                row = db.execute(query, (digest,)).fetchone()
+                if row is not None:
+                    found[digest] = np.frombuffer(row[0], np.float32)
+        return found
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Make the writes inside it one, which another process sees whole or not at all."""
+        with self._write() as db, db:
+            db.execute("BEGIN IMMEDIATE")
+            yield
+
+    def remove(self, id: str) -> list[int] | None:
+        """Remove a document; return the ids its chunks had, None when it was not there."""
+        with self._write() as db:
+            row = db.execute("SELECT row FROM documents WHERE id = ?", (id,)).fetchone()
+            if row is None:
+                return None
+            chunks = [chunk for (chunk,) in db.execute("SELECT id FROM chunks WHERE document = ?", row)]
+            db.execute("DELETE FROM chunks WHERE document = ?", row)
+            db.executemany("DELETE FROM vectors WHERE id = ?", [(chunk,) for chunk in chunks])
+            db.execute("DELETE FROM documents WHERE row = ?", row)
+            return chunks
+
+    def add(self, document: Document, state: DocumentState, chunks: Sequence[Chunk], vectors: Vector) -> range:
+        """Add a document that is not there; return its chunks' ids. Raises StoreMismatch for vectors of another width.
+
+        :param vectors: shape (len(chunks), dim).
+        """
+        with self._write() as db:
+            dim = int(db.execute("SELECT value FROM meta WHERE key = 'dim'").fetchone()[0])
+            if len(chunks) and vectors.shape != (len(chunks), dim):
+                raise StoreMismatch(
+                    f"{self.path} holds vectors of {dim} dimensions; these have shape {vectors.shape}",
+                    hint="embed with the hub's own embedder",
+                )
+            values = (document.id, state.digest, document.title, document.url, document.updated, len(chunks))
+            row = db.execute(
+                "INSERT INTO documents (id, digest, title, url, updated, chunks) VALUES (?, ?, ?, ?, ?, ?)", values
+            ).lastrowid
+            first = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'chunks'").fetchone()
+            ids = range((first[0] if first else 0) + 1, (first[0] if first else 0) + 1 + len(chunks))
+            db.executemany(
+                "INSERT INTO chunks VALUES (?, ?, ?, ?, ?)",
+                [(id, row, chunk.ordinal, chunk.digest, chunk.text) for id, chunk in zip(ids, chunks, strict=True)],
+            )
+            rows = np.ascontiguousarray(vectors, np.float32)
+            db.executemany(
+                "INSERT INTO vectors VALUES (?, ?)",
+                [(id, vector.tobytes()) for id, vector in zip(ids, rows, strict=True)],
+            )
+            return ids
+
+    def set(self, **facts: str) -> None:
+        """Set facts by name."""
+        with self._write() as db:
+            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", facts.items())
+
+    def next_revision(self) -> int:
+        """Count one revision more, made now; return it."""
+        revision = int(self.written("revision")) + 1
+        self.set(revision=str(revision), updated=repr(time.time()))
+        return revision
+
+    def written(self, key: str) -> str:
+        """Return a fact as the write under way sees it."""
+        with self._write() as db:
+            return str(db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0])
+
+    def words(self, ids: Iterable[int]) -> Iterator[tuple[int, str, str]]:
+        """Yield (id, title, text) of these chunks."""
+        for passage in self.passages(list(ids)):
+            yield passage.chunk_id, passage.title, passage.text
+
+    def close(self) -> None:
+        """Release the file; a second call does nothing."""
+        with self._writing, self._reading:
+            self._reader.close()
+            self._writer.close()
+
+    @contextmanager
+    def _read(self) -> Iterator[sqlite3.Connection]:
+        """Hold the reading connection; what SQLite raises becomes a StoreError."""
+        with self._reading:
+            try:
+                yield self._reader
+            except sqlite3.Error as error:
+                raise unreadable(self.path, error) from error
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        """Hold the writing connection; what SQLite raises becomes a StoreError."""
+        with self._writing:
+            try:
+                yield self._writer
+            except sqlite3.Error as error:
+                raise unreadable(self.path, error) from error
+
+
+def _check(db: sqlite3.Connection, path: Path) -> None:
+    """Refuse a database that is no hub, or of a schema this version does not know."""
+    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        raise StoreError(f"{path} is no hub of recall", hint="name another folder for the hubs")
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version != SCHEMA_VERSION:
+        raise StoreError(
+            f"{path} has hub schema {version}; this recall reads schema {SCHEMA_VERSION}",
+            hint="use the recall that wrote it, or make the hub anew",
+        )

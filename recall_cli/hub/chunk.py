@@ -1,0 +1,148 @@
+"""Text to chunks of about 500 tokens, cut where a reader would: before headings, between paragraphs and sentences.
+
+The chunks of a text, joined, are the text: not a character is lost or said twice. Markdown is understood as far as its
+headings and code fences go; plain text needs neither.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+
+from blake3 import blake3
+
+CHUNKER = "1"
+"""Version of the cutting: another one cuts, and so embeds, every document anew."""
+
+LARGEST = 2_000
+"""Characters of a chunk at most: some 460 tokens of English, and embedders read 512. Others count as `_width` says."""
+SMALLEST = 500
+"""Characters from which a chunk may end early: at a heading, a paragraph, a code fence."""
+
+HEADING = re.compile(r"^#{1,6}[ \t]+\S", re.MULTILINE)
+FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
+SENTENCE = re.compile(r"[.!?][\"')\]]*\s+|[。！？]")
+
+
+def chunks(text: str) -> list[str]:
+    """Return the chunks of a text, which joined are the text; none of an empty text."""
+    if len(text) <= LARGEST and text.isascii() and "\n#" not in text:
+        return [text] if text else []
+    fences = _fences(text) if "```" in text or "~~~" in text else []
+    headings = _outside(fences, [match.start() for match in HEADING.finditer(text)])
+    found: list[str] = []
+    start = 0
+    while start < len(text):
+        end = _end(text, start, headings, fences)
+        found.append(text[start:end])
+        start = end
+    return found
+
+
+def chunk_digest(fingerprint: str, title: str, text: str) -> bytes:
+    """Return the digest (16 bytes) under which a chunk's vector is known: whatever shapes it is in it."""
+    return _digest("recall chunk", fingerprint, CHUNKER, title, text)
+
+
+def document_digest(title: str, url: str, text: str) -> bytes:
+    """Return the digest (16 bytes) of a document: an equal one is neither cut nor embedded again."""
+    return _digest("recall document", CHUNKER, title, url, text)
+
+
+def _digest(*parts: str) -> bytes:
+    # Lengths stand before the parts, so that no two lists of parts give the same bytes.
+    digest = blake3()
+    for part in parts:
+        raw = part.encode("utf-8", "surrogatepass")
+        digest.update(len(raw).to_bytes(8, "little"))
+        digest.update(raw)
+    return digest.digest(16)
+
+
+def _fences(text: str) -> list[tuple[int, int]]:
+    """Return the spans of fenced code, fences included; one that is never closed ends with the text."""
+    spans: list[tuple[int, int]] = []
+    opened: re.Match[str] | None = None
+    for match in FENCE.finditer(text):
+        if opened is None:
+            opened = match
+        elif match[1][0] == opened[1][0] and len(match[1]) >= len(opened[1]):
+            line = text.find("\n", match.end())
+            spans.append((opened.start(), len(text) if line < 0 else line + 1))
+            opened = None
+    if opened is not None:
+        spans.append((opened.start(), len(text)))
+    return spans
+
+
+def _outside(spans: list[tuple[int, int]], positions: list[int]) -> list[int]:
+    """Return the positions that lie in none of the spans; both are in order."""
+    return [at for at in positions if _span_at(spans, at) is None] if spans else positions
+
+
+def _span_at(spans: list[tuple[int, int]], at: int) -> tuple[int, int] | None:
+    """Return the span that would be cut in two by a cut at this position."""
+    before = bisect_right(spans, at, key=lambda span: span[0]) - 1
+    if before >= 0 and spans[before][0] < at < spans[before][1]:
+        return spans[before]
+    return None
+
+
+def _end(text: str, start: int, headings: list[int], fences: list[tuple[int, int]]) -> int:
+    """Return where the chunk that starts here ends."""
+    limit = _limit(text, start)
+    # A chunk is about one thing: it ends before the first heading, unless it would be hardly more than a heading.
+    at = bisect_right(headings, start + SMALLEST - 1)
+    if at < len(headings) and headings[at] <= limit:
+        return headings[at]
+    if limit == len(text):
+        return limit
+    end = _cut(text, start, limit)
+    fence = _span_at(fences, end)
+    if fence is None:
+        return end
+    if fence[0] > start and (fence[0] - start >= SMALLEST or fence[1] - fence[0] <= LARGEST):
+        return fence[0]
+    if fence[1] <= limit:
+        return fence[1]
+    line = text.rfind("\n", start + SMALLEST, limit)
+    return end if line < 0 else line + 1
+
+
+def _limit(text: str, start: int) -> int:
+    """Return the furthest end of a chunk that starts here."""
+    rest = len(text) - start
+    piece = text[start : start + LARGEST]
+    if not piece.isascii():
+        width = _width(piece)
+        if width > LARGEST:
+            return start + max(1, len(piece) * LARGEST // width)
+    if rest <= LARGEST:
+        return len(text)
+    # What is left for the last two chunks is shared out: a last chunk of a few words would say nothing.
+    return start + (LARGEST if rest >= LARGEST + SMALLEST else rest - SMALLEST)
+
+
+def _width(piece: str) -> int:
+    """Return what a piece counts as: letters of scripts without spaces are a token each, not a quarter of one."""
+    wide = sum(1 for char in piece if char >= "\u0e00")
+    return len(piece) + 3 * wide
+
+
+def _cut(text: str, start: int, limit: int) -> int:
+    """Return the best place to cut in the later part of a piece: paragraph, sentence, line, space, anywhere."""
+    least = start + SMALLEST if start + SMALLEST < limit else start + 1
+    at = text.rfind("\n\n", least, limit - 1)
+    if at >= 0:
+        return at + 2
+    # Later is better, so the later half is looked at first.
+    for begin in ((least + limit) // 2, least):
+        ends = [match.end() for match in SENTENCE.finditer(text, begin, limit)]
+        if ends:
+            return ends[-1]
+    for mark in ("\n", " "):
+        at = text.rfind(mark, least, limit - 1)
+        if at >= 0:
+            return at + 1
+    # Nothing to go by. The two halves of a line end stay together, so that reading back line by line is the same.
+    return limit - 1 if text[limit - 1] == "\r" and limit - 1 > start else limit

@@ -1,0 +1,161 @@
+"""Documents into a hub: only what has changed is cut, only chunks that are new are embedded.
+
+All of it is one write: until it is done, searches see the hub as it was, and so they do when it is never done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from recall_cli.errors import StoreMismatch
+from recall_cli.hub.chunk import chunk_digest, chunks, document_digest
+from recall_cli.hub.nouns import Chunk, Document, DocumentState, HubEngine, Report
+from recall_cli.types import Embedder, Vector
+
+BATCH = 1_024
+"""Chunks embedded together: enough for the embedder's own batches, little enough to hold in memory."""
+
+Cut = tuple[Document, DocumentState, list[Chunk]]
+Upsert = tuple[Document, DocumentState, Sequence[Chunk], Vector]
+Seen = Callable[[Report], None]
+"""Is told how far an ingest has come, after each batch."""
+
+
+def ingest(
+    engine: HubEngine,
+    embedder: Embedder,
+    documents: Iterable[Document],
+    *,
+    prune: bool = False,
+    dry_run: bool = False,
+    progress: Seen | None = None,
+) -> Report:
+    """Bring documents into a hub and return what that did. Raises StoreMismatch for an embedder that is not the hub's.
+
+    A document without text and title is skipped, and so is one whose id came before in the same ingest.
+
+    :param prune: remove the documents that were not among these.
+    :param dry_run: only say what would be done; chunks count, but nothing is embedded.
+    """
+    started = time.perf_counter()
+    info = engine.info()
+    if info.fingerprint != embedder.fingerprint:
+        raise StoreMismatch(
+            f"the hub {info.slug} holds vectors of {info.embedder}, not of {embedder.name}",
+            hint="use the hub's own embedder, or move the hub to the other one",
+        )
+    work = _Ingest(engine, embedder, progress, dry_run=dry_run)
+    upserts = work.upserts(documents)
+    if dry_run:
+        for _ in upserts:
+            pass
+        report = work.report
+        report.removed = sum(1 for _ in work.unfed()) if prune else 0
+        report.revision = info.revision
+    else:
+        # Which ones were not fed is known once all were; `apply` reads the removals last.
+        revision = engine.apply(upserts, work.unfed() if prune else ())
+        report = work.report
+        report.revision = revision
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+class _Ingest:
+    """One ingest under way."""
+
+    def __init__(self, engine: HubEngine, embedder: Embedder, progress: Seen | None, *, dry_run: bool) -> None:
+        self.report = Report()
+        self._engine, self._embedder, self._progress, self._dry_run = engine, embedder, progress, dry_run
+        self._states = dict(engine.documents())
+        self._fed: set[str] = set()
+
+    def upserts(self, documents: Iterable[Document]) -> Iterator[Upsert]:
+        """Yield the documents that are new or have changed, with their chunks and vectors."""
+        for batch in self._batches(documents):
+            yield from self._embedded(batch)
+            if self._progress is not None:
+                self._progress(self.report)
+
+    def unfed(self) -> Iterator[str]:
+        """Yield the stored documents that were not fed, counting them."""
+        for id in self._states:
+            if id not in self._fed:
+                self.report.removed += not self._dry_run
+                yield id
+
+    def _changed(self, documents: Iterable[Document]) -> Iterator[Cut]:
+        report, fingerprint = self.report, self._embedder.fingerprint
+        for document in map(_well_formed, documents):
+            if document.id in self._fed:
+                self._skip("duplicate_id")
+                continue
+            self._fed.add(document.id)
+            if not document.text.strip() and not document.title.strip():
+                self._skip("empty")
+                continue
+            digest = document_digest(document.title, document.url, document.text)
+            before = self._states.get(document.id)
+            if before is not None and before.digest == digest:
+                report.unchanged += 1
+                continue
+            if before is None:
+                report.added += 1
+            else:
+                report.changed += 1
+            # A document that is only a title is found by it.
+            texts = chunks(document.text) or [""]
+            report.chunks += len(texts)
+            pieces = [
+                Chunk(ordinal, text, chunk_digest(fingerprint, document.title, text))
+                for ordinal, text in enumerate(texts)
+            ]
+            yield document, DocumentState(digest, len(pieces)), pieces
+
+    def _batches(self, documents: Iterable[Document]) -> Iterator[list[Cut]]:
+        """Yield what has changed in lists of about `BATCH` chunks."""
+        batch: list[Cut] = []
+        size = 0
+        for item in self._changed(documents):
+            batch.append(item)
+            size += len(item[2])
+            if size >= BATCH:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
+
+    def _embedded(self, batch: list[Cut]) -> Iterator[Upsert]:
+        """Yield the batch with its vectors: those that are stored, and the others embedded, each text once."""
+        # A title says what a chunk is about: nDCG@10 of the vector leg on Cranfield / CISI is .301 / .284 with it and
+        # .256 / .277 without.
+        texts = {
+            chunk.digest: f"{document.title}\n{chunk.text}" if document.title else chunk.text
+            for document, _, pieces in batch
+            for chunk in pieces
+        }
+        vectors = dict(self._engine.known(list(texts)))
+        new = [digest for digest in texts if digest not in vectors]
+        self.report.embedded += len(new)
+        if self._dry_run:
+            return
+        vectors.update(zip(new, self._embedder.embed_many([texts[digest] for digest in new]), strict=True))
+        for document, state, pieces in batch:
+            yield document, state, pieces, np.stack([vectors[chunk.digest] for chunk in pieces])
+
+    def _skip(self, reason: str) -> None:
+        self.report.skipped[reason] = self.report.skipped.get(reason, 0) + 1
+
+
+def _well_formed(document: Document) -> Document:
+    """Return the document with lone surrogates replaced: no database and no client could take them."""
+    parts = (document.id, document.text, document.title, document.url)
+    try:
+        "".join(parts).encode()
+    except UnicodeEncodeError:
+        id, text, title, url = (part.encode("utf-8", "replace").decode() for part in parts)
+        return Document(id, text, title, url, document.updated)
+    return document
