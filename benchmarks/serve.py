@@ -217,9 +217,10 @@ def run(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
                 for entries in arguments.entries:
                     rows += hits(folder, entries, seconds, log, fast=extra)
             rows += misses(folder, turn, seconds, log, folder / f"{first}.db")
-            direct = load(UPSTREAM_PORT, folder / "fresh-streams", 1, seconds)
-            told = {name: direct[name] for name in ("n", "p50_us", "first_byte_p50_us")}
-            rows.append({"arm": "upstream", "connections": 1, **told})
+            for arm, bodies in (("upstream", "fresh"), ("upstream stream", "fresh-streams")):
+                direct = load(UPSTREAM_PORT, folder / bodies, 1, seconds)
+                told = {name: direct[name] for name in ("n", "p50_us", "first_byte_p50_us")}
+                rows.append({"arm": arm, "connections": 1, **told})
             if arguments.litellm:
                 rows.append(litellm(arguments.litellm, folder, folder / f"{first}.exact", seconds, log))
     return rows
@@ -331,8 +332,10 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "exact_over_bare_requests_per_s": exact["requests_per_s"] / bare["requests_per_s"],
         "bare_cpu_over_exact_cpu": bare["cpu_us"] / exact["cpu_us"],
         "relayed_chunk_cpu_us": median(chunks),
-        "added_first_byte_us": found["streamed miss c=1"]["first_byte_p50_us"]
+        "added_first_byte_us": found["stored miss c=1"]["first_byte_p50_us"]
         - found["upstream c=1"]["first_byte_p50_us"],
+        "added_first_byte_of_stream_us": found["streamed miss c=1"]["first_byte_p50_us"]
+        - found["upstream stream c=1"]["first_byte_p50_us"],
     }
     if "litellm hit c=64" in found:
         theirs = found["litellm hit c=64"]["requests_per_s"]

@@ -14,6 +14,8 @@ import asyncio
 import json
 import time
 from collections import Counter
+from collections.abc import Callable
+from typing import ClassVar
 
 import uvloop
 
@@ -167,14 +169,41 @@ async def load(arguments: argparse.Namespace) -> None:
     )
 
 
+def after(seconds: float, then: Callable[[], None], *, exactly: bool) -> None:
+    """Call something later.
+
+    The loop's timers go by whole milliseconds, counted from its own clock's ticks: a caller that asks right after a
+    tick waits less than one that asks before it, by more than what a proxy adds. So the last two are waited awake,
+    where one caller is measured alone.
+    """
+    loop = asyncio.get_running_loop()
+    if not exactly:
+        loop.call_later(seconds, then)
+        return
+    due = time.perf_counter() + seconds
+
+    def look() -> None:
+        if time.perf_counter() >= due:
+            then()
+        else:
+            loop.call_soon(look)
+
+    loop.call_later(max(0.0, seconds - 0.002), look)
+
+
 class Upstream(asyncio.Protocol):
     """Answers after 5 ms, as JSON or as a stream of 50 chunks a millisecond apart."""
 
     plain = answer("word " * 130)
+    callers: ClassVar[set[asyncio.Protocol]] = set()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
         self.held = b""
+        self.callers.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.callers.discard(self)
 
     def data_received(self, data: bytes) -> None:
         self.held += data
@@ -187,7 +216,7 @@ class Upstream(asyncio.Protocol):
             body, self.held = self.held[end + 4 : end + 4 + length], self.held[end + 4 + length :]
             streams = b'"stream":true' in body or b'"stream": true' in body
             reply = self.stream if streams else self.whole
-            asyncio.get_running_loop().call_later(FIRST_BYTE_S, reply)
+            after(FIRST_BYTE_S, reply, exactly=len(self.callers) == 1)
 
     def whole(self) -> None:
         head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(self.plain)

@@ -217,6 +217,7 @@ def cost_of() -> Callable[[str, Completion], float | None]:
 def say_where(server: Server, port: int) -> None:
     """Print the lines to paste, and what to know."""
     from recall_cli.cli.render import note
+    from recall_cli.core.policy import DEFAULT_TAU
 
     host = server.plan.settings.host
     shown = f"[{host}]" if ":" in host else host
@@ -229,6 +230,10 @@ def say_where(server: Server, port: int) -> None:
     static, adaptive = f"cutoff {plan.tau:g}", f"at most {100 * plan.target_false_hit:g} % of semantic hits wrong"
     policy = f"{server.policy.name} ({static if plan.policy == 'static' else adaptive})"
     note(f"{mode}; policy {policy}; {len(server.keeper.cache):,} entries in {kept}; page {url}/recall")
+    if plan.policy == "adaptive" and plan.tau != DEFAULT_TAU:
+        note("--tau is not used: the adaptive policy finds its cutoffs itself, see --target")
+    if plan.ttl is None and plan.max_entries is None and plan.max_bytes is None:
+        note("the cache grows without a limit; --max-bytes, --max-entries or --ttl sets one")
     if not settings.allow_sampled:
         note("only requests at temperature 0, or with a seed, are looked up; --allow-sampled takes the others too")
     if not settings.is_loopback:

@@ -241,7 +241,7 @@ def run(plan: Plan, *, ready: Callable[[Server, int], None], cost: Cost | None =
     except BaseException:
         listener.close()
         raise
-    _settle_memory()
+    settle_memory()
     code = 0
 
     def stop(interrupted: bool) -> None:
@@ -265,7 +265,7 @@ def run(plan: Plan, *, ready: Callable[[Server, int], None], cost: Cost | None =
     return code
 
 
-def _settle_memory() -> None:
+def settle_memory() -> None:
     """Give back what loading took for a moment, and spare the collector what stays: 100,000 entries, for instance."""
     gc.collect()
     gc.freeze()
