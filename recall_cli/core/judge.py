@@ -15,10 +15,10 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import orjson
 
+from recall_cli.core.endpoint import address, first_set, key_of
 from recall_cli.errors import UsageError
 from recall_cli.types import Usage
 
@@ -54,7 +54,7 @@ class Judge:
     def __init__(
         self, model: str, url: str = DEFAULT_URL, key: str = "", *, limit: int = LIMIT, deadline: float = DEADLINE_S
     ) -> None:
-        parts = _split(url)
+        parts = address(url, of="the judge", hint=f"set {URL_VARIABLES[0]}, as in {DEFAULT_URL}")
         self.model = model
         self.name = SCHEME + model
         self.limit = limit
@@ -211,26 +211,11 @@ def make_judge(spec: str, *, limit: int = LIMIT, environ: Mapping[str, str] = os
         raise UsageError(f"there is no judge {spec!r}", hint="write llm:MODEL, as in llm:gpt-4o-mini")
     if limit < 1:
         raise UsageError("--judge-limit must be at least 1", hint=f"{LIMIT} calls are the default")
-    url = next((environ[name] for name in URL_VARIABLES if environ.get(name)), DEFAULT_URL)
-    key = next((environ[name] for name in KEY_VARIABLES if environ.get(name)), "").strip()
+    url = first_set(URL_VARIABLES, environ) or DEFAULT_URL
+    key = key_of(KEY_VARIABLES, environ, of="the judge")
     if not key and url == DEFAULT_URL:
         raise UsageError(
             f"the judge {spec} has no key for {DEFAULT_URL}",
             hint=f"set {' or '.join(KEY_VARIABLES)}; or set {URL_VARIABLES[0]} for a server that needs none",
         )
-    if not key.isascii() or any(c.isspace() for c in key):
-        raise UsageError("the judge's key holds a space or a character that no header can carry", hint="set it again")
     return Judge(model.strip(), url, key, limit=limit)
-
-
-def _split(url: str) -> Any:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        usable = False
-    if not usable or any(ord(c) <= 32 or ord(c) >= 127 for c in url):
-        raise UsageError(
-            "the judge's address is no http or https URL", hint=f"set {URL_VARIABLES[0]}, as in {DEFAULT_URL}"
-        )
-    return parts
