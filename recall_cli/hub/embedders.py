@@ -1,0 +1,20 @@
+"""The embedders that a hub may have: those of the core, and any behind an OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+from recall_cli.core.embed import make_embedder
+from recall_cli.types import Embedder
+
+
+def hub_embedder(spec: str, *, dim: int | None = None) -> Embedder:
+    """Return the embedder of a spec: what `core.embed.make_embedder` reads, or `openai:MODEL@URL`.
+
+    Raises EmbedderError or UsageError when there is none, UpstreamError when an endpoint must be asked and cannot be.
+
+    :param dim: of its vectors where that is known, as a hub knows it: then no endpoint is asked before it is needed.
+    """
+    if spec.startswith("openai:"):
+        from recall_cli.hub.remote import make_remote
+
+        return make_remote(spec, dim=dim)
+    return make_embedder(spec)
