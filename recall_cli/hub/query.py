@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from time import perf_counter_ns
-
-import numpy as np
 
 from recall_cli.core.policy import cosine
 from recall_cli.hub.fuse import best_of_documents, fused, order, union
@@ -19,19 +18,43 @@ from recall_cli.hub.nouns import (
     HubInfo,
     Level,
     Match,
+    Passage,
     Question,
     Reranker,
     RerankError,
+    Source,
 )
 from recall_cli.hub.whiten import SAMPLE, Whitening
 from recall_cli.types import Embedder, Ids, Vector
 
 RERANKED = 30
 """Candidates that a reranker sees: more text than that no small model reads within a second."""
+DEPTHS = (LEGS, 4 * LEGS, 16 * LEGS)
+"""Candidates of a leg, tried in turn until k documents are among them: all 30 may be chunks of one long document."""
 GROWTH = 0.1
 """Share by which a hub's chunks may grow or shrink before its spread is estimated again."""
 BESIDE = ThreadPoolExecutor(thread_name_prefix="recall-lexical")
 """Where the lexical leg runs while the question is embedded: it needs no vector. Shared by all hubs of a process."""
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What both legs found for one question: n candidates, each scored exactly by both."""
+
+    vector: Vector
+    """The question's, shape (dim,)."""
+    near: Ids
+    """The vector leg's candidates, best first."""
+    worded: Ids
+    """The lexical leg's candidates, best first."""
+    ids: Ids
+    """Their union, shape (n,)."""
+    sources: list[Source]
+    vectors: Vector
+    """Shape (n, dim)."""
+    bm25: Vector
+    cosines: Vector
+    timings_us: dict[str, float]
 
 
 class Hub:
@@ -42,6 +65,7 @@ class Hub:
     """
 
     def __init__(self, engine: HubEngine, embedder: Embedder, *, reranker: Reranker | None = None) -> None:
+        _hold_blas()
         self.engine = engine
         self._embedder = embedder
         self._reranker = reranker
@@ -89,58 +113,85 @@ class Hub:
         final.timings_us = _and(found.timings_us, rerank=_us_since(start))
         return _final(final, judged)
 
-    def _candidates(self, question: Question) -> Answer:
-        """Return every candidate at the question's level, best first."""
+    def gather(self, text: str, depth: int = LEGS) -> Gathered:
+        """Return what both legs found for a question, with the exact scores of their union.
+
+        :param depth: candidates that each leg hands over.
+        Raises StoreError, and what the embedder raises.
+        """
         start = perf_counter_ns()
-        info = self.engine.info()
-        lexical = BESIDE.submit(self._lexical, question.text)
-        vector = self._embedder.embed(question.text)
+        lexical = BESIDE.submit(self._lexical, text, depth)
+        vector = self._embedder.embed(text)
         embedded = perf_counter_ns()
-        near, _ = self.engine.vector(vector, LEGS)
+        near, _ = self.engine.vector(vector, depth)
         searched = perf_counter_ns()
         worded, lexical_us = lexical.result()
         joined = perf_counter_ns()
-        matches = self._fused(info, question, vector, near, worded)
-        if question.level is Level.DOC:
-            # Only now: each leg may have found another chunk of the same document.
-            matches = best_of_documents(matches)
+        ids, sources = union(near, worded)
+        vectors, bm25 = self.engine.score(text, ids)
         timings = {
             "embed": (embedded - start) / 1e3,
             "vector": (searched - embedded) / 1e3,
             "lexical": lexical_us,
             "fuse": _us_since(joined),
-            "rerank": 0.0,
-            "total": _us_since(start),
         }
-        return Answer(info, question, matches, timings_us=timings)
+        return Gathered(vector, near, worded, ids, sources, vectors, bm25, vectors @ vector, timings)
 
-    def _lexical(self, text: str) -> tuple[Ids, float]:
-        start = perf_counter_ns()
-        ids, _ = self.engine.lexical(text, LEGS)
-        return ids, _us_since(start)
-
-    def _fused(self, info: HubInfo, question: Question, vector: Vector, near: Ids, worded: Ids) -> list[Match]:
-        ids, sources = union(near, worded)
-        if not len(ids):
-            return []
-        vectors, bm25 = self.engine.score(question.text, ids)
-        cosines = vectors @ vector
-        scores = fused(vector, vectors, bm25, alpha=info.alpha, whiten=self._whitening(info))
-        passages = {passage.chunk_id: passage for passage in self.engine.passages(ids)}
-        floor = question.min_score if question.min_score is not None else info.min_score
-        return [
-            Match(passages[id], sources[i], float(cosines[i]), float(bm25[i]), float(scores[i]))
-            for i, id in ((i, int(ids[i])) for i in order(scores).tolist())
-            # A chunk that another process removed in the meantime has no passage any more.
-            if id in passages and (floor is None or cosine(float(cosines[i])) >= floor)
-        ]
-
-    def _whitening(self, info: HubInfo) -> Whitening:
+    def whitening(self, info: HubInfo) -> Whitening:
         """Return the hub's whitening, estimated again when the hub has changed much since."""
         kept = self._spread
         if kept is None or abs(info.chunks - kept[0]) > GROWTH * kept[0]:
-            kept = self._spread = (info.chunks, Whitening(np.asarray(self.engine.sample(SAMPLE))))
+            kept = self._spread = (info.chunks, Whitening(self.engine.sample(SAMPLE)))
         return kept[1]
+
+    def _candidates(self, question: Question) -> Answer:
+        """Return every candidate at the question's level, best first."""
+        start = perf_counter_ns()
+        info = self.engine.info()
+        for depth in DEPTHS:
+            found = self.gather(question.text, depth)
+            gathered = perf_counter_ns()
+            passages = {passage.chunk_id: passage for passage in self.engine.passages(found.ids)}
+            enough = question.level is Level.CHUNK or len({p.doc_id for p in passages.values()}) >= question.k
+            if enough or max(len(found.near), len(found.worded)) < depth:
+                break
+        matches = self._fused(info, question, found, passages)
+        if question.level is Level.DOC:
+            # Only now: each leg may have found another chunk of the same document.
+            matches = best_of_documents(matches)
+        fuse_us = found.timings_us["fuse"] + _us_since(gathered)
+        timings = found.timings_us | {"fuse": fuse_us, "rerank": 0.0, "total": _us_since(start)}
+        return Answer(info, question, matches, timings_us=timings)
+
+    def _lexical(self, text: str, depth: int) -> tuple[Ids, float]:
+        start = perf_counter_ns()
+        ids, _ = self.engine.lexical(text, depth)
+        return ids, _us_since(start)
+
+    def _fused(
+        self, info: HubInfo, question: Question, found: Gathered, passages: Mapping[int, Passage]
+    ) -> list[Match]:
+        scores = fused(found.vector, found.vectors, found.bm25, alpha=info.alpha, whiten=self.whitening(info))
+        floor = question.min_score if question.min_score is not None else info.min_score
+        matches = []
+        for at in order(scores).tolist():
+            similarity = float(found.cosines[at])
+            # A chunk that another process removed in the meantime has no passage any more.
+            passage = passages.get(int(found.ids[at]))
+            if passage is not None and (floor is None or cosine(similarity) >= floor):
+                matches.append(Match(passage, found.sources[at], similarity, float(found.bm25[at]), float(scores[at])))
+        return matches
+
+
+@cache
+def _hold_blas() -> None:
+    """Hold BLAS to one thread in this process, for good: its threads spin while they wait.
+
+    A product of 60 vectors takes 0.1 ms on one thread; on two it took 14 ms as soon as something else ran.
+    """
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1, user_api="blas")
 
 
 def _final(found: Answer, matches: list[Match]) -> Answer:

@@ -24,7 +24,7 @@ SAMPLE = 10_000
 EVEN = 0.75
 """Share of the spread that is held to be even in all directions.
 
-Few chunks know little of their spread, and the rarest directions are mostly noise. 0.5 to 0.75 differ by
+Few chunks know little of their spread, and its least directions are mostly noise. 0.5 to 0.75 differ by
 less than 0.01 nDCG@10.
 """
 
