@@ -283,6 +283,9 @@ class Index(Protocol):
     def search(self, vector: Vector, k: int = 1) -> tuple[Ids, Vector]:
         """Return up to k (ids, similarities), best first; fewer when the index holds fewer."""
 
+    def fetch(self, ids: Ids) -> tuple[Ids, Vector]:
+        """Return those of the ids that are here, in their order, and copies of their vectors."""
+
     def memory_bytes(self) -> int:
         """Return the bytes of memory in use."""
 

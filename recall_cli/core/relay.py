@@ -45,12 +45,6 @@ class Engine(Index, Protocol):
     def ids(self) -> Ids:
         """Return a copy of all ids, oldest entry first."""
 
-    def fetch(self, ids: Ids) -> tuple[Ids, Vector]:
-        """Return those of the ids that are here, and copies of their vectors."""
-
-    def memory_bytes(self) -> int:
-        """Return the bytes of memory in use."""
-
 
 class Relay:
     """An index that passes every call to the engine in service, and can replace it."""

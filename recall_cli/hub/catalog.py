@@ -10,7 +10,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,8 +18,9 @@ import numpy as np
 
 from recall_cli.core.dbfile import connect, unreadable
 from recall_cli.errors import StoreError, StoreMismatch
-from recall_cli.hub.nouns import ALPHA, Chunk, Document, DocumentState, HubInfo, Passage, Visibility
-from recall_cli.types import Ids, Vector, VectorSpace
+from recall_cli.hub.nouns import ALPHA, Chunk, Document, DocumentState, Passage, Visibility
+from recall_cli.hub.snapshot import Snapshot, snapshot_of
+from recall_cli.types import Vector, VectorSpace
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x52434831
@@ -38,9 +39,6 @@ CREATE TABLE vectors (id INTEGER PRIMARY KEY, vector BLOB NOT NULL);
 
 WAL_KEPT = 64 << 20
 """Bytes to which the write-ahead log is cut after a large ingest."""
-BLOCK = 4_096
-"""Vectors read at a time."""
-
 PASSAGE = (
     "SELECT chunks.id, documents.id, title, url, ordinal, text FROM chunks JOIN documents ON document = row"
     " WHERE chunks.id = ?"
@@ -106,41 +104,10 @@ class Catalog:
             return int(db.execute("PRAGMA data_version").fetchone()[0])
 
     @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """Let all reads inside see one state of the file."""
-        with self._read() as db:
-            db.execute("BEGIN")
-            try:
-                yield
-            finally:
-                db.execute("COMMIT")
-
-    def meta(self) -> dict[str, str]:
-        """Return the hub's facts and settings by name."""
-        with self._read() as db:
-            return dict(db.execute("SELECT key, value FROM meta"))
-
-    def info(self) -> HubInfo:
-        """Return what the file says of the hub now."""
-        with self._read() as db:
-            documents = db.execute("SELECT COUNT(*) FROM documents").fetchone()[0]
-            chunks = db.execute("SELECT COUNT(*) FROM vectors").fetchone()[0]
-        meta = self.meta()
-        return HubInfo(
-            slug=meta["slug"],
-            uid=meta["uid"],
-            visibility=Visibility(meta["visibility"]),
-            owner=meta["owner"],
-            embedder=meta["embedder"],
-            fingerprint=meta["fingerprint"],
-            dim=int(meta["dim"]),
-            revision=int(meta["revision"]),
-            documents=documents,
-            chunks=chunks,
-            updated=float(meta["updated"]) if "updated" in meta else None,
-            alpha=float(meta["alpha"]),
-            min_score=float(meta["min_score"]) if "min_score" in meta else None,
-        )
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Give one state of the file, whatever is written meanwhile."""
+        with snapshot_of(self.path) as state:
+            yield state
 
     def states(self) -> Iterator[tuple[str, DocumentState]]:
         """Yield every document's id and state, in the order of the ids."""
@@ -157,30 +124,6 @@ class Catalog:
                 return None
             texts = db.execute("SELECT text FROM chunks WHERE document = ? ORDER BY ordinal", (row[0],)).fetchall()
         return Document(id, "".join(text for (text,) in texts), row[1], row[2], row[3])
-
-    def chunk_ids(self) -> Ids:
-        """Return the ids of all chunks, in order."""
-        with self._read() as db:
-            return np.array(db.execute("SELECT id FROM vectors ORDER BY id").fetchall(), np.int64).reshape(-1)
-
-    def vectors_after(self, id: int) -> Iterator[tuple[Ids, Vector]]:
-        """Yield (ids, vectors (n, dim)) of the chunks with a larger id, in order, block by block."""
-        with self._read() as db:
-            cursor = db.execute("SELECT id, vector FROM vectors WHERE id > ? ORDER BY id", (id,))
-            while rows := cursor.fetchmany(BLOCK):
-                ids = np.fromiter((row[0] for row in rows), np.int64, len(rows))
-                flat = np.frombuffer(b"".join(row[1] for row in rows), np.float32)
-                yield ids, flat.reshape(len(rows), -1)
-
-    def vectors(self, ids: Sequence[int]) -> dict[int, Vector]:
-        """Return the vectors of those of these chunks that are there, shape (dim,) each."""
-        found = {}
-        with self._read() as db:
-            for id in ids:
-                row = db.execute("SELECT vector FROM vectors WHERE id = ?", (id,)).fetchone()
-                if row is not None:
-                    found[id] = np.frombuffer(row[0], np.float32)
-        return found
 
     def passages(self, ids: Sequence[int]) -> list[Passage]:
         """Return those of these chunks that are there, in the order asked for."""
@@ -262,11 +205,6 @@ class Catalog:
         """Return a fact as the write under way sees it."""
         with self._write() as db:
             return str(db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0])
-
-    def words(self, ids: Iterable[int]) -> Iterator[tuple[int, str, str]]:
-        """Yield (id, title, text) of these chunks."""
-        for passage in self.passages(list(ids)):
-            yield passage.chunk_id, passage.title, passage.text
 
     def close(self) -> None:
         """Release the file; a second call does nothing."""

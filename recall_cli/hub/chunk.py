@@ -14,8 +14,8 @@ from blake3 import blake3
 CHUNKER = "1"
 """Version of the cutting: another one cuts, and so embeds, every document anew."""
 
-LARGEST = 2_000
-"""Characters of a chunk at most: some 460 tokens of English, and embedders read 512. Others count as `_width` says."""
+LARGEST = 2_400
+"""Characters of a chunk at most: some 460 tokens of English, and static embedders read 512. See `_room`."""
 SMALLEST = 500
 """Characters from which a chunk may end early: at a heading, a paragraph, a code fence."""
 
@@ -90,48 +90,43 @@ def _span_at(spans: list[tuple[int, int]], at: int) -> tuple[int, int] | None:
 
 def _end(text: str, start: int, headings: list[int], fences: list[tuple[int, int]]) -> int:
     """Return where the chunk that starts here ends."""
-    limit = _limit(text, start)
+    room = _room(text, start)
+    small = room * SMALLEST // LARGEST
+    rest = len(text) - start
+    # What is left for the last two chunks is shared out: a last chunk of a few words would say nothing.
+    limit = len(text) if rest <= room else start + min(room, rest - small)
     # A chunk is about one thing: it ends before the first heading, unless it would be hardly more than a heading.
-    at = bisect_right(headings, start + SMALLEST - 1)
+    at = bisect_right(headings, start + small - 1)
     if at < len(headings) and headings[at] <= limit:
         return headings[at]
     if limit == len(text):
         return limit
-    end = _cut(text, start, limit)
+    end = _cut(text, start + small, limit)
     fence = _span_at(fences, end)
     if fence is None:
         return end
-    if fence[0] > start and (fence[0] - start >= SMALLEST or fence[1] - fence[0] <= LARGEST):
+    if fence[0] > start and (fence[0] - start >= small or fence[1] - fence[0] <= room):
         return fence[0]
     if fence[1] <= limit:
         return fence[1]
-    line = text.rfind("\n", start + SMALLEST, limit)
+    line = text.rfind("\n", start + small, limit)
     return end if line < 0 else line + 1
 
 
-def _limit(text: str, start: int) -> int:
-    """Return the furthest end of a chunk that starts here."""
-    rest = len(text) - start
+def _room(text: str, start: int) -> int:
+    """Return the characters of a chunk that starts here at most.
+
+    Letters of scripts without spaces are a token each; of others, a token has about five.
+    """
     piece = text[start : start + LARGEST]
-    if not piece.isascii():
-        width = _width(piece)
-        if width > LARGEST:
-            return start + max(1, len(piece) * LARGEST // width)
-    if rest <= LARGEST:
-        return len(text)
-    # What is left for the last two chunks is shared out: a last chunk of a few words would say nothing.
-    return start + (LARGEST if rest >= LARGEST + SMALLEST else rest - SMALLEST)
-
-
-def _width(piece: str) -> int:
-    """Return what a piece counts as: letters of scripts without spaces are a token each, not a quarter of one."""
+    if piece.isascii():
+        return LARGEST
     wide = sum(1 for char in piece if char >= "\u0e00")
-    return len(piece) + 3 * wide
+    return LARGEST * len(piece) // (len(piece) + 4 * wide)
 
 
-def _cut(text: str, start: int, limit: int) -> int:
-    """Return the best place to cut in the later part of a piece: paragraph, sentence, line, space, anywhere."""
-    least = start + SMALLEST if start + SMALLEST < limit else start + 1
+def _cut(text: str, least: int, limit: int) -> int:
+    """Return the best place to cut between these: after a paragraph, a sentence, a line, a word, or anywhere."""
     at = text.rfind("\n\n", least, limit - 1)
     if at >= 0:
         return at + 2
@@ -144,5 +139,4 @@ def _cut(text: str, start: int, limit: int) -> int:
         at = text.rfind(mark, least, limit - 1)
         if at >= 0:
             return at + 1
-    # Nothing to go by. The two halves of a line end stay together, so that reading back line by line is the same.
-    return limit - 1 if text[limit - 1] == "\r" and limit - 1 > start else limit
+    return limit

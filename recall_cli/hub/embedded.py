@@ -19,11 +19,14 @@ from recall_cli.core.index import index_maker
 from recall_cli.hub.catalog import Catalog
 from recall_cli.hub.lexical import WAIT_S, Busy, Lexical, LexicalWriter
 from recall_cli.hub.nouns import Chunk, Document, DocumentState, HubInfo, Passage, Visibility
-from recall_cli.types import Ids, Index, Vector
+from recall_cli.hub.snapshot import Snapshot
+from recall_cli.hub.view import View, build, change, changed, vectors_of
+from recall_cli.types import Ids, Vector
 
 CATALOG, WORDS = "hub.db", "words"
 RETRY_S = 0.1
 """How often a search looks whether a word index that lags behind can be brought up to date."""
+NEVER = float("inf")
 
 
 class EmbeddedEngine:
@@ -36,25 +39,21 @@ class EmbeddedEngine:
         """
         self._make_index = index_maker(index)
         self._catalog = Catalog(folder / CATALOG)
-        self._lock = threading.RLock()
+        self._searching = threading.Lock()
+        self._refreshing = threading.RLock()
         self._applying = threading.Lock()
         self._seen = -1
-        self._lags = False
-        self._retry_at = 0.0
-        self._ids: Ids = np.empty(0, np.int64)
+        self._retry_at = NEVER
         try:
             self._words = Lexical(folder / WORDS)
-            self._info = self._catalog.info()
-            self._index: Index = self._make_index(self._info.dim)
-            self._open()
+            self._view = self._first_view()
         except BaseException:
             self._catalog.close()
             raise
 
     def info(self) -> HubInfo:
         """Return the hub's facts as of now."""
-        with self._current():
-            return self._info
+        return self._current().info
 
     def documents(self) -> Iterator[tuple[str, DocumentState]]:
         """Yield every document's id and state, in the order of the ids."""
@@ -83,7 +82,8 @@ class EmbeddedEngine:
             if not removed:
                 return self.info().revision
         with self._applying, self._words.writing() as words:
-            self._follow(words)
+            if catalog.written("indexed") != catalog.written("revision"):
+                self._follow(words)
             with catalog.writing():
                 if first is not None:
                     self._put(words, *first)
@@ -94,6 +94,7 @@ class EmbeddedEngine:
                 revision = catalog.next_revision()
             words.commit()
             catalog.set(indexed=str(revision))
+        self._see_own()
         return revision
 
     def configure(
@@ -114,34 +115,33 @@ class EmbeddedEngine:
             if in_step:
                 # No word has changed, so the word index is as good for the new revision.
                 catalog.set(indexed=str(revision))
-        return self.info()
+        self._see_own()
+        return self._view.info
 
     def vector(self, vector: Vector, n: int) -> tuple[Ids, Vector]:
         """Return chunk ids and cosines of the n nearest chunks, best first."""
-        with self._current():
-            return self._index.search(vector, n)
+        self._current()
+        with self._searching:
+            return self._view.index.search(vector, n)
 
     def lexical(self, text: str, n: int) -> tuple[Ids, Vector]:
         """Return chunk ids and BM25 scores of the n best chunks that share a word with the text, best first."""
-        with self._current():
-            words = self._words
-        return words.search(text, n)
+        self._current()
+        return self._words.search(text, n)
 
     def score(self, text: str, ids: Ids) -> tuple[Vector, Vector]:
         """Return these chunks' vectors, shape (n, dim), and BM25 scores; zeros for what is gone or shares no word."""
-        vectors = np.zeros((len(ids), self._info.dim), np.float32)
-        found = self._catalog.vectors(ids.tolist())
-        for at, id in enumerate(ids.tolist()):
-            if id in found:
-                vectors[at] = found[id]
+        with self._searching:
+            vectors = vectors_of(self._view, ids)
         return vectors, self._words.score(text, ids)
 
     def sample(self, most: int) -> Vector:
         """Return the vectors of up to so many chunks, spread evenly over the hub, shape (n, dim)."""
-        with self._current():
-            ids, dim = self._ids, self._info.dim
-        picked = ids[np.linspace(0, len(ids) - 1, most).astype(np.int64)] if most < len(ids) else ids
-        return np.array(list(self._catalog.vectors(picked.tolist()).values()), np.float32).reshape(-1, dim)
+        with self._searching:
+            ids = self._view.ids
+            if most < len(ids):
+                ids = ids[np.linspace(0, len(ids) - 1, most).astype(np.int64)]
+            return vectors_of(self._view, ids)
 
     def passages(self, ids: Ids) -> list[Passage]:
         """Return these chunks' texts, in the order asked for; those that are gone meanwhile are left out."""
@@ -149,8 +149,7 @@ class EmbeddedEngine:
 
     def close(self) -> None:
         """Release everything; a second call does nothing."""
-        with self._lock:
-            self._catalog.close()
+        self._catalog.close()
 
     def _put(
         self,
@@ -169,80 +168,81 @@ class EmbeddedEngine:
         for chunk in self._catalog.remove(id) or ():
             words.remove(chunk)
 
-    def _open(self) -> None:
-        """See the first revision, when the word index has all of it or could be given it."""
+    def _see_own(self) -> None:
+        """Let searches see what this process has just written."""
+        with self._refreshing:
+            self._refresh()
+
+    def _first_view(self) -> View:
+        """Return the view of the present state, once the word index has all of it."""
         until = time.monotonic() + WAIT_S
         while True:
-            with self._catalog.snapshot():
-                ids = self._catalog.chunk_ids()
-                self._words.reload()
-                if np.array_equal(ids, self._words.ids()):
-                    self._seen = self._catalog.version()
-                    self._show()
-                    return
-            # It lags behind, is damaged, or another process is between its two commits.
+            # Before the state is read: what is written after it is noticed by the first search.
+            self._seen = self._catalog.version()
+            with self._catalog.snapshot() as state:
+                if np.array_equal(state.chunk_ids(), self._words.ids()):
+                    self._words.reload()
+                    return build(state, self._make_index)
+            # It lags behind, was made anew, or another process is between its two commits.
             self._catch_up(wait_s=max(0.0, until - time.monotonic()))
 
-    def _current(self) -> threading.RLock:
-        """Return the lock to be held while looking at what is shown, which is the last whole revision."""
-        with self._lock:
-            version = self._catalog.version()
-            if version != self._seen or (self._lags and time.monotonic() >= self._retry_at):
-                self._seen = version
+    def _current(self) -> View:
+        """Return what searches see, after a look at whether there is a newer revision."""
+        if self._catalog.version() == self._seen and time.monotonic() < self._retry_at:
+            return self._view
+        # One thread brings the next revision in; meanwhile the others go on with the one before.
+        if self._refreshing.acquire(blocking=False):
+            try:
                 self._refresh()
-        return self._lock
+            finally:
+                self._refreshing.release()
+        return self._view
 
     def _refresh(self) -> None:
-        meta = self._catalog.meta()
-        if meta["indexed"] != meta["revision"]:
-            try:
-                self._catch_up(wait_s=0.0)
-            except Busy:
-                # Being written just now: both legs stay with the revision before, but who may ask is obeyed at once.
-                now = self._catalog.info()
-                self._info = replace(
-                    self._info, visibility=now.visibility, owner=now.owner, alpha=now.alpha, min_score=now.min_score
-                )
-                self._lags, self._retry_at = True, time.monotonic() + RETRY_S
-                return
-        with self._catalog.snapshot():
-            self._words.reload()
-            self._show()
+        self._seen, self._retry_at = self._catalog.version(), NEVER
+        try:
+            with self._catalog.snapshot() as state:
+                if state.is_indexed:
+                    self._show(state)
+                    return
+                self._obey(state.info())
+            self._catch_up(wait_s=0.0)
+        except Busy:
+            # Somebody is between the two commits: a moment later there will be a whole revision.
+            self._retry_at = time.monotonic() + RETRY_S
+        except BaseException:
+            self._seen = -1
+            raise
 
-    def _show(self) -> None:
-        """Show the state of the file; to be called within one snapshot of it, with the word index in step."""
-        info = self._catalog.info()
-        ids = self._catalog.chunk_ids()
-        if info.fingerprint != self._info.fingerprint:
-            self._index, self._ids = self._make_index(info.dim), np.empty(0, np.int64)
-        if info.revision != self._info.revision or not len(self._ids):
-            self._index.remove(np.setdiff1d(self._ids, ids, assume_unique=True).tolist())
-            last = int(self._ids[-1]) if len(self._ids) else 0
-            for new, vectors in self._catalog.vectors_after(last):
-                # Without a known token there is no direction: such a chunk is found by its words alone.
-                real = vectors.any(axis=1)
-                self._index.add(new[real], vectors[real])
-        self._ids, self._info, self._lags = ids, info, False
+    def _show(self, state: Snapshot) -> None:
+        """Let searches see a state that the word index has all of."""
+        to = change(self._view, state)
+        view = build(state, self._make_index) if to is None else self._view
+        with self._searching:
+            self._words.reload()
+            self._view = view if to is None else changed(view, to)
+
+    def _obey(self, now: HubInfo) -> None:
+        """Follow the settings at once: who may ask does not wait for words to be indexed."""
+        info = replace(
+            self._view.info, visibility=now.visibility, owner=now.owner, alpha=now.alpha, min_score=now.min_score
+        )
+        self._view = replace(self._view, info=info)
 
     def _catch_up(self, wait_s: float) -> None:
         """Bring the word index up to date. Raises Busy when somebody else is writing."""
         with self._words.writing(wait_s) as words:
-            self._follow(words, always=True)
+            self._follow(words)
 
-    def _follow(self, words: LexicalWriter, *, always: bool = False) -> None:
+    def _follow(self, words: LexicalWriter) -> None:
         """Give the word index what the catalog has and it has not; while this runs nobody else writes documents."""
-        catalog = self._catalog
-        with catalog.snapshot():
-            meta = catalog.meta()
-            if not always and meta["indexed"] == meta["revision"]:
-                return
-            self._words.reload()
-            wanted, there = catalog.chunk_ids(), self._words.ids()
+        with self._catalog.snapshot() as state:
+            wanted, there = state.chunk_ids(), self._words.ids()
             for id in np.setdiff1d(there, wanted).tolist():
                 words.remove(id)
-            for word in catalog.words(np.setdiff1d(wanted, there).tolist()):
+            for word in state.words(np.setdiff1d(wanted, there).tolist()):
                 words.add(*word)
         words.commit()
-        with catalog.writing():
+        with self._catalog.writing():
             # Settings may have changed meanwhile, words not.
-            catalog.set(indexed=catalog.written("revision"))
+            self._catalog.set(indexed=self._catalog.written("revision"))

@@ -50,23 +50,28 @@ class Lexical:
         self._plain = _analyzer(stop=False)
         self._content = _analyzer(stop=True)
         self._schema = _schema()
-        self._open()
+        try:
+            self._open()
+        except StoreError:
+            # Damaged, or made with another analyzer. Nothing is lost: the catalog has every word of it.
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.unlink(missing_ok=True)
+            self._open()
 
     def reload(self) -> None:
-        """Look at what was last committed, by whichever process. A damaged index is replaced by an empty one."""
-        try:
-            self._index.reload()
-            self._searcher = self._index.searcher()
-        except ValueError:
-            self._replace()
+        """Let searches see what was last committed, by whichever process. Raises StoreError when it is damaged."""
+        self._searcher = self._latest()
 
     def ids(self) -> Ids:
-        """Return all ids, in order."""
+        """Return the ids of what was last committed, in order. Raises StoreError when it is damaged."""
+        searcher = self._latest()
+        if not searcher.num_docs:
+            return np.empty(0, np.int64)
         try:
-            return self._ids()
-        except Exception:
-            self._replace()
-            return self._ids()
+            hits = searcher.search(tantivy.Query.all_query(), limit=searcher.num_docs, count=False).hits
+            return np.sort(np.array(searcher.fast_field_values("id", [at for _, at in hits]), np.int64))
+        except ValueError as error:
+            raise self._damaged(error) from error
 
     def search(self, text: str, n: int) -> tuple[Ids, Vector]:
         """Return ids and BM25 scores of the n best, best first. Whatever the text holds, it is only words."""
@@ -117,13 +122,6 @@ class Lexical:
                     ) from error
                 time.sleep(0.02)
 
-    def _ids(self) -> Ids:
-        searcher = self._searcher
-        if not searcher.num_docs:
-            return np.empty(0, np.int64)
-        hits = searcher.search(tantivy.Query.all_query(), limit=searcher.num_docs, count=False).hits
-        return np.sort(np.array(searcher.fast_field_values("id", [at for _, at in hits]), np.int64))
-
     def _any_of(self, text: str) -> list[tuple[tantivy.Occur, tantivy.Query]]:
         """Return one optional term query a distinct word, as heavy as it is frequent; stop words only if all are."""
         text = _well_formed(text)
@@ -138,28 +136,40 @@ class Lexical:
         if not clauses or n < 1:
             return np.empty(0, np.int64), np.empty(0, np.float32)
         searcher = self._searcher
-        hits = searcher.search(tantivy.Query.boolean_query(clauses), limit=n, count=False).hits
-        ids: list[Any] = searcher.fast_field_values("id", [at for _, at in hits])
+        try:
+            hits = searcher.search(tantivy.Query.boolean_query(clauses), limit=n, count=False).hits
+            ids: list[Any] = searcher.fast_field_values("id", [at for _, at in hits])
+        except ValueError as error:
+            raise self._damaged(error) from error
         return np.array(ids, np.int64), np.array([score for score, _ in hits], np.float32)
 
-    def _open(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+    def _latest(self) -> tantivy.Searcher:
         try:
+            self._index.reload()
+            return self._index.searcher()
+        except ValueError as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: ValueError) -> StoreError:
+        return StoreError(
+            f"the word index {self._folder} cannot be read: {error}", hint="open the hub again: it is then made anew"
+        )
+
+    def _open(self) -> None:
+        """Open the index and prove that it can be read. Raises StoreError when it cannot."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
             index = tantivy.Index(self._schema, str(self._folder), reuse=True)
-        except ValueError:
-            # Damaged, or made with another analyzer. Nothing is lost: the catalog has every word of it.
-            shutil.rmtree(self._folder)
-            self._folder.mkdir()
-            index = tantivy.Index(self._schema, str(self._folder), reuse=True)
+        except (ValueError, OSError) as error:
+            raise StoreError(
+                f"the word index {self._folder} cannot be opened: {error}", hint="check that its folder is writable"
+            ) from error
         index.register_tokenizer(ANALYZER, self._plain)
         index.config_reader("manual")
         self._index = index
-        self._index.reload()
-        self._searcher = index.searcher()
-
-    def _replace(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._open()
+        self.ids()
+        self.reload()
+        self.search("proof", 1)
 
 
 class LexicalWriter:

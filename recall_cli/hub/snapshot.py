@@ -1,0 +1,83 @@
+"""One state of a hub's file, read over a connection of its own: no search waits for it, no write changes it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from recall_cli.core.dbfile import connect, unreadable
+from recall_cli.hub.nouns import HubInfo, Visibility
+from recall_cli.types import Ids, Vector
+
+BLOCK_BYTES = 64 << 20
+"""Vectors read at a time. Large blocks: the index codes its rows anew as their mean moves with each of them."""
+
+WORDS = "SELECT chunks.id, title, text FROM chunks JOIN documents ON document = row WHERE chunks.id = ?"
+
+
+@contextmanager
+def snapshot_of(path: Path) -> Iterator[Snapshot]:
+    """Give the present state of a hub's file. Raises StoreError when it cannot be read."""
+    db = connect(path)
+    try:
+        db.execute("BEGIN")
+        yield Snapshot(db)
+    except sqlite3.Error as error:
+        raise unreadable(path, error) from error
+    finally:
+        db.close()
+
+
+class Snapshot:
+    """Reads that all see the same state."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._meta: dict[str, str] = dict(db.execute("SELECT key, value FROM meta"))
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether the word index has been given all of this state."""
+        return self._meta["indexed"] == self._meta["revision"]
+
+    def info(self) -> HubInfo:
+        """Return what the hub is."""
+        meta = self._meta
+        return HubInfo(
+            slug=meta["slug"],
+            uid=meta["uid"],
+            visibility=Visibility(meta["visibility"]),
+            owner=meta["owner"],
+            embedder=meta["embedder"],
+            fingerprint=meta["fingerprint"],
+            dim=int(meta["dim"]),
+            revision=int(meta["revision"]),
+            documents=self._db.execute("SELECT COUNT(*) FROM documents").fetchone()[0],
+            chunks=self._db.execute("SELECT COUNT(*) FROM chunks").fetchone()[0],
+            updated=float(meta["updated"]) if "updated" in meta else None,
+            alpha=float(meta["alpha"]),
+            min_score=float(meta["min_score"]) if "min_score" in meta else None,
+        )
+
+    def chunk_ids(self) -> Ids:
+        """Return the ids of all chunks, in order."""
+        # Unordered, SQLite reads them off its narrowest index; by id, it would walk all texts.
+        rows = self._db.execute("SELECT id FROM chunks").fetchall()
+        return np.sort(np.array(rows, np.int64).reshape(-1))
+
+    def vectors_after(self, id: int) -> Iterator[tuple[Ids, Vector]]:
+        """Yield (ids, vectors (n, dim)) of the chunks with a larger id, in order, block by block."""
+        dim = int(self._meta["dim"])
+        cursor = self._db.execute("SELECT id, vector FROM vectors WHERE id > ? ORDER BY id", (id,))
+        while rows := cursor.fetchmany(max(1, BLOCK_BYTES // (4 * dim))):
+            ids = np.fromiter((row[0] for row in rows), np.int64, len(rows))
+            yield ids, np.frombuffer(b"".join(row[1] for row in rows), np.float32).reshape(len(rows), dim)
+
+    def words(self, ids: Iterable[int]) -> Iterator[tuple[int, str, str]]:
+        """Yield (id, title, text) of these chunks."""
+        for id in ids:
+            yield from self._db.execute(WORDS, (id,))
