@@ -100,9 +100,17 @@ def loaded_by(*arguments: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--help",), ("bench", "--help"), ("savings", "--help"), ("serve", "--help"), ("--version",)]
+    "arguments",
+    [
+        ("--help",),
+        ("bench", "--help"),
+        ("savings", "--help"),
+        ("serve", "--help"),
+        ("hub", "query", "--help"),
+        ("--version",),
+    ],
 )
 def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
     heavy = {"numpy", "polars", "model2vec", "faiss", "hnswlib", "tokenizers", "matplotlib", "aiohttp", "genai_prices",
-             "uvicorn", "starlette", "uvloop", "prometheus_client"}  # fmt: skip
+             "uvicorn", "starlette", "uvloop", "prometheus_client", "tantivy", "selectolax", "yaml", "mcp"}  # fmt: skip
     assert not heavy & loaded_by(*arguments)

@@ -29,7 +29,7 @@ def ingest(
     embedder: Embedder,
     documents: Iterable[Document],
     *,
-    prune: bool = False,
+    prune: bool | Callable[[], bool] = False,
     dry_run: bool = False,
     progress: Seen | None = None,
 ) -> Report:
@@ -37,7 +37,8 @@ def ingest(
 
     A document without text and title is skipped, and so is one whose id came before in the same ingest.
 
-    :param prune: remove the documents that were not among these.
+    :param prune: remove the documents that were not among these; a function is asked once all were read, for only then
+        is it known whether what did not come is gone, or could not be read.
     :param dry_run: only say what would be done; chunks count, but nothing is embedded.
     """
     started = time.perf_counter()
@@ -53,11 +54,11 @@ def ingest(
         for _ in upserts:
             pass
         report = work.report
-        report.removed = sum(1 for _ in work.unfed()) if prune else 0
+        report.removed = sum(1 for _ in work.unfed(prune))
         report.revision = info.revision
     else:
         # Which ones were not fed is known once all were; `apply` reads the removals last.
-        revision = engine.apply(upserts, work.unfed() if prune else ())
+        revision = engine.apply(upserts, work.unfed(prune))
         report = work.report
         report.revision = revision
     report.seconds = time.perf_counter() - started
@@ -80,8 +81,10 @@ class _Ingest:
             if self._progress is not None:
                 self._progress(self.report)
 
-    def unfed(self) -> Iterator[str]:
-        """Yield the stored documents that were not fed, counting them."""
+    def unfed(self, prune: bool | Callable[[], bool]) -> Iterator[str]:
+        """Yield the stored documents that were not fed and may be removed, counting them."""
+        if not (prune() if callable(prune) else prune):
+            return
         for id in self._states:
             if id not in self._fed:
                 self.report.removed += not self._dry_run

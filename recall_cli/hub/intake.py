@@ -11,7 +11,7 @@ from typing import Any
 from recall_cli.hub import frontmatter, html
 from recall_cli.hub.decode import decode, is_binary
 from recall_cli.hub.nouns import Document
-from recall_cli.logs.times import parse_time
+from recall_cli.logs.times import dated, parse_time
 from recall_cli.types import Json
 
 MARKDOWN = frozenset((".md", ".markdown", ".mdx"))
@@ -75,7 +75,9 @@ def from_file(
         said_title, said_url = heading.group(1) if heading else "", ""
     facts = {"id": id, "title": said_title, "url": said_url, **facts, **(told or {})}
     moment = parse_time(facts.get("updated"))
-    return _document(facts["id"], text, facts["title"], facts["url"], moment.seconds if moment else updated)
+    # Archives that are made to be equal on every machine put their files at the epoch's beginning.
+    when = moment.seconds if moment else updated if updated is not None and dated(updated) else None
+    return _document(facts["id"], text, facts["title"], facts["url"], when)
 
 
 def from_row(row: Json) -> Document | str:

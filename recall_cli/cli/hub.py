@@ -1,0 +1,259 @@
+"""`recall hub`: make hubs of documents, feed them, ask them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from recall_cli.cli import options
+from recall_cli.cli.options import FormatName
+from recall_cli.cli.render import Output, note
+from recall_cli.errors import InputError, UsageError
+from recall_cli.hub.nouns import MOST, Level, Visibility
+
+app = typer.Typer(help="Answer questions from a hub of documents.", no_args_is_help=True)
+
+ASK = "Asking"
+
+Slug = Annotated[str, typer.Argument(metavar="HUB", help="The hub's name.", show_default=False)]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="A folder, a file, JSON lines of documents {id, title, url, text, updated} or of saved pages "
+        "{url, path, title}; - is such lines on standard input.",
+        show_default=False,
+    ),
+]
+HubDir = Annotated[
+    Path | None,
+    options.option("--hub-dir", "Folder of the hubs (default: in your settings folder).", options.OUTPUT, "FOLDER"),
+]
+Embedder = Annotated[
+    str,
+    typer.Option(
+        "--embedder",
+        "-e",
+        envvar="RECALL_HUB_EMBEDDER",
+        help="hash-v1, static, model2vec:PATH-OR-NAME, or openai:MODEL@URL (key: RECALL_EMBED_KEY).",
+        metavar="NAME",
+    ),
+]
+VisibilityOf = Annotated[
+    Visibility, typer.Option("--visibility", help="Who may ask it of a server: everybody, or whoever has a token.")
+]
+Owner = Annotated[str, typer.Option("--owner", help="Whose tokens (sub) may do everything with it.", metavar="NAME")]
+Encoding = Annotated[str, typer.Option("--encoding", help="Of files that are not UTF-8 and do not say what they are.")]
+Rerank = Annotated[
+    str,
+    options.option(
+        "--rerank",
+        "none, or llm[:MODEL] to let a language model reorder. Address: RECALL_RERANK_URL or ANTHROPIC_BASE_URL; key: "
+        "RECALL_RERANK_KEY or ANTHROPIC_API_KEY.",
+        ASK,
+        "SPEC",
+    ),
+]
+RerankDeadline = Annotated[
+    float, options.option("--rerank-deadline", "Seconds after which the order stays as it is.", ASK, min=0.05)
+]
+
+
+@app.command("add")
+def add(
+    hub: Slug,
+    visibility: VisibilityOf = Visibility.PUBLIC,
+    owner: Owner = "",
+    embedder: Embedder = "static",
+    hub_dir: HubDir = None,
+) -> None:
+    """Make an empty hub."""
+    from recall_cli.hub.embedders import hub_embedder
+    from recall_cli.hub.folder import make_hub
+
+    folder = hub_place(hub_dir)
+    make_hub(folder, hub, hub_embedder(embedder), visibility=visibility, owner=owner)
+    note(f"made the {visibility.value} hub {hub} in {folder}", f"feed it with: recall hub ingest {hub} FOLDER")
+
+
+@app.command("list")
+def list_hubs(
+    hub_dir: HubDir = None,
+    format: options.Format = FormatName.table,
+    json: options.Json = False,
+    out: options.Out = None,
+) -> None:
+    """List the hubs there are."""
+    with Output(format, json, out) as output:
+        from recall_cli.cli.hub_views import list_view
+        from recall_cli.hub.local import states
+        from recall_cli.measure.result import new_result
+
+        folder = hub_place(hub_dir)
+        result = new_result("hub list", {"hub_dir": str(folder)})
+        result.rows = states(folder)
+        output.emit(result, list_view)
+
+
+@app.command("status")
+def status(
+    hub: Slug,
+    hub_dir: HubDir = None,
+    format: options.Format = FormatName.table,
+    json: options.Json = False,
+    out: options.Out = None,
+) -> None:
+    """Show what a hub holds, and how fresh a watched one is."""
+    with Output(format, json, out) as output:
+        from recall_cli.cli.hub_views import status_view
+        from recall_cli.hub.local import state
+        from recall_cli.measure.result import new_result
+
+        folder = hub_place(hub_dir)
+        result = new_result("hub status", {"hub": hub, "hub_dir": str(folder)})
+        result.summary = state(folder, hub)
+        output.emit(result, status_view)
+
+
+@app.command("set")
+def set_up(
+    hub: Slug,
+    visibility: Annotated[Visibility | None, typer.Option("--visibility", help="Who may ask it of a server.")] = None,
+    owner: Annotated[str | None, typer.Option("--owner", help="Whose tokens may do everything with it.")] = None,
+    alpha: Annotated[
+        float | None, typer.Option("--alpha", min=0, max=1, help="Weight of vectors against words in the order.")
+    ] = None,
+    min_score: Annotated[
+        float | None, typer.Option("--min-score", min=-1, max=1, help="Cosine below which nothing is returned.")
+    ] = None,
+    hub_dir: HubDir = None,
+) -> None:
+    """Change a hub's settings; a server obeys within a second. `recall hub eval --fit` finds good ones."""
+    from recall_cli.hub.folder import open_hub
+
+    if visibility is None and owner is None and alpha is None and min_score is None:
+        raise UsageError("there is nothing to set", hint="name a setting, as in --visibility private")
+    engine = open_hub(hub_place(hub_dir), hub)
+    info = engine.configure(visibility=visibility, owner=owner, alpha=alpha, min_score=min_score)
+    engine.close()
+    note(f"{hub} is at revision {info.revision}: {info.visibility.value}, alpha {info.alpha:g}")
+
+
+@app.command("ingest")
+def ingest(
+    hub: Slug,
+    source: Source,
+    prune: Annotated[bool, typer.Option("--prune", help="Remove documents that the source no longer has.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    encoding: Encoding = "",
+    hub_dir: HubDir = None,
+    format: options.Format = FormatName.table,
+    json: options.Json = False,
+    out: options.Out = None,
+) -> None:
+    """Bring documents in: only what has changed is embedded, and searches see all of it at once.
+
+    Example: recall hub ingest handbook docs/ --prune
+    """
+    with Output(format, json, out, inputs=[source]) as output:
+        from recall_cli.cli.hub_views import ingest_view
+        from recall_cli.hub.feed import feed
+        from recall_cli.hub.local import local_hub
+        from recall_cli.hub.shown import report_json
+        from recall_cli.measure.result import new_result
+
+        result = new_result("hub ingest", {"hub": hub, "source": source, "prune": prune, "dry_run": dry_run})
+        with local_hub(hub_place(hub_dir), hub) as opened:
+            fed = feed(*opened, source, prune=prune, dry_run=dry_run, encoding=encoding, progress=output.progress)
+        result.rows, result.warnings = [report_json(fed.report)], fed.warnings
+        output.emit(result, ingest_view)
+
+
+@app.command("query")
+def query(
+    hub: Slug,
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What to ask.", show_default=False)],
+    k: Annotated[int, options.option("--k", "Results at most.", ASK, short="-k", min=1, max=MOST)] = 10,
+    level: Annotated[Level, options.option("--level", "What a result is.", ASK)] = Level.DOC,
+    rerank: Rerank = "none",
+    rerank_deadline: RerankDeadline = 1.0,
+    min_score: Annotated[
+        float | None,
+        options.option("--min-score", "Leave out what has a lower cosine.", ASK, "-1..1", min=-1, max=1, envvar=None),
+    ] = None,
+    explain: Annotated[bool, options.option("--explain", "Show every score, and what took how long.", ASK)] = False,
+    url: Annotated[
+        str | None,
+        options.option("--url", "Ask a running server instead; token: RECALL_HUB_TOKEN.", ASK, "URL", envvar=None),
+    ] = None,
+    hub_dir: HubDir = None,
+    format: options.Format = FormatName.table,
+    json: options.Json = False,
+    out: options.Out = None,
+) -> None:
+    """Ask a hub: the documents or passages that answer a question best.
+
+    Example: recall hub query handbook "how do I reset my password?" -k 3
+    """
+    with Output(format, json, out) as output:
+        from recall_cli.cli.hub_views import answer_view
+        from recall_cli.hub.asked import Asked, asked
+        from recall_cli.measure.result import new_result
+
+        wanted = Asked(question, k=k, level=level, min_score=min_score, reranker=rerank, deadline_s=rerank_deadline)
+        result = new_result("hub query", {"hub": hub, "question": question, "k": k, "level": level, "url": url})
+        answer = asked(wanted, hub, hub_place(hub_dir) if url is None else url)
+        result.rows = answer.pop("results")
+        result.summary = answer
+        output.emit(result, answer_view(explain=explain))
+
+
+@app.command("rm")
+def rm(
+    hub: Slug,
+    documents: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Documents to remove.", show_default=False)
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove a whole hub unasked.")] = False,
+    hub_dir: HubDir = None,
+) -> None:
+    """Remove documents of a hub, or the hub with everything in it."""
+    from recall_cli.hub.folder import open_hub, remove_hub
+
+    folder = hub_place(hub_dir)
+    if documents:
+        engine = open_hub(folder, hub)
+        gone = engine.info().documents
+        engine.apply((), documents)
+        gone -= engine.info().documents
+        engine.close()
+        note(f"removed {gone:,} of {len(documents):,} documents")
+        if not gone:
+            raise InputError("none of these documents is there", hint=f"list them with: recall hub export {hub}")
+        return
+    if not yes and not typer.confirm(f"Remove the hub {hub} and all it holds?", err=True):
+        raise typer.Exit(1)
+    remove_hub(folder, hub)
+    note(f"removed the hub {hub}")
+
+
+@app.command("export")
+def export(hub: Slug, hub_dir: HubDir = None) -> None:
+    """Write all documents to standard output as JSON lines, which `recall hub ingest` reads."""
+    import sys
+
+    from recall_cli.hub.folder import open_hub
+    from recall_cli.hub.local import exported
+
+    engine = open_hub(hub_place(hub_dir), hub)
+    for line in exported(engine):
+        sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+    engine.close()
+
+
+def hub_place(chosen: Path | None) -> Path:
+    """Return the folder of the hubs: the one that was named, or the one beside the cache's store."""
+    return chosen if chosen is not None else Path(typer.get_app_dir("recall")) / "hubs"

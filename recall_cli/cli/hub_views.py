@@ -1,0 +1,151 @@
+"""What people see of hubs: a list, a state, what an ingest did, an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from recall_cli.cli.blocks import NONE, Block, Line, count, number, table
+from recall_cli.cli.render import View
+from recall_cli.types import Result
+
+REASONS = {
+    "binary": "no text, but binary data",
+    "duplicate_id": "under an id that came before",
+    "empty": "without text",
+    "hidden": "hidden files and folders",
+    "id_too_long": "with an id that is too long",
+    "line_too_long": "lines that are too long",
+    "link_to_outside": "links that lead out of the folder",
+    "malformed_json": "lines that are no JSON",
+    "no_id": "without an id",
+    "no_text": "without a text",
+    "no_url_or_path": "rows without a URL or a path",
+    "not_a_file": "no files, but pipes or devices",
+    "not_an_object": "lines that are no object",
+    "other_type": "files of another type",
+    "path_to_outside": "paths that lead out of the folder",
+    "path_without_folder": "paths on standard input",
+    "too_large": "files over 32 MiB",
+    "unknown_encoding": "not UTF-8, and nothing says what",
+    "unreadable": "that could not be read",
+}
+"""Why something gave no document, in words."""
+SNIPPET = 160
+"""Characters of a passage that a table shows; `--format json` has all of it."""
+
+
+def list_view(result: Result) -> Sequence[Block]:
+    """Return what people see of all hubs."""
+    rows = [
+        (row["hub"], row.get("visibility", row.get("error", "")), *_counts(row), row.get("embedder", NONE))
+        for row in result.rows
+    ]
+    if not rows:
+        return [Line("there is no hub yet; make one with: recall hub add NAME")]
+    return [table("Hubs", ("hub", "visibility", "documents", "chunks", "revision", "changed", "embedder"), rows)]
+
+
+def status_view(result: Result) -> Sequence[Block]:
+    """Return what people see of one hub."""
+    facts = result.summary
+    shown = [
+        ("visibility", facts["visibility"]),
+        ("documents", count(facts["documents"])),
+        ("chunks", count(facts["chunks"])),
+        ("revision", count(facts["revision"])),
+        ("changed", _when(facts["updated"])),
+        ("embedder", f"{facts['embedder']} ({facts['dim']} numbers a vector)"),
+        ("weight of vectors", number(facts["alpha"], 2)),
+        ("least cosine", number(facts["min_score"], 3)),
+    ]
+    watched = facts["watched"]
+    if watched is not None:
+        shown += [
+            ("watched folder", watched["source"]),
+            ("last looked", f"{number(watched['looked_ago_s'])} s ago"),
+            ("last edit searchable", _after(watched["lag_s"])),
+            ("slowest edit searchable", _after(watched["slowest_lag_s"])),
+        ]
+    return [table(facts["hub"], ("", ""), shown, left=2)]
+
+
+def ingest_view(result: Result) -> Sequence[Block]:
+    """Return what people see of an ingest."""
+    row = result.rows[0]
+    columns = ("added", "changed", "unchanged", "removed", "skipped", "chunks", "embedded", "reused", "revision", "s")
+    values = (
+        *(count(row[name]) for name in columns[:4]),
+        count(sum(row["skipped"].values())),
+        count(row["chunks"]),
+        count(row["embedded"]),
+        count(row["chunks"] - row["embedded"]),
+        count(row["revision"]),
+        number(row["seconds"], 2),
+    )
+    title = "Would be done" if result.params["dry_run"] else "Done"
+    skipped = [
+        (REASONS.get(reason, reason), count(times))
+        for reason, times in sorted(row["skipped"].items(), key=lambda item: -item[1])
+    ]
+    return [
+        table(title, columns, [values], left=0),
+        *([table("Skipped", ("what", "count"), skipped)] if skipped else []),
+    ]
+
+
+def answer_view(*, explain: bool) -> View:
+    """Return what shows people an answer.
+
+    :param explain: show every score and every step's time too.
+    """
+
+    def view(result: Result) -> Sequence[Block]:
+        if not result.rows:
+            return [Line("nothing found")]
+        more = ("bm25", "fused", "rerank") if explain else ()
+        rows = [
+            (
+                row["title"] or row["doc_id"],
+                _snippet(row["text"]),
+                row["source"],
+                number(row["score"], 3),
+                number(row["scores"]["cosine"], 3),
+                *(number(row["scores"][name], 3) for name in more),
+            )
+            for row in result.rows
+        ]
+        blocks: list[Block] = [
+            table("Results", ("document", "passage", "found by", "score", "cosine", *more), rows, left=3)
+        ]
+        return [*blocks, *(_steps(result.summary) if explain else ()), *_fallback(result.summary)]
+
+    return view
+
+
+def _steps(summary: dict[str, Any]) -> Sequence[Block]:
+    steps = summary["timings_ms"]
+    return [table("Milliseconds", tuple(steps), [tuple(number(took, 2) for took in steps.values())], left=0)]
+
+
+def _fallback(summary: dict[str, Any]) -> Sequence[Block]:
+    reason = summary.get("rerank_error")
+    return [Line(f"not reranked ({reason}): this is the fused order")] if reason else []
+
+
+def _counts(row: dict[str, Any]) -> tuple[str, ...]:
+    return (*(count(row.get(name)) for name in ("documents", "chunks", "revision")), _when(row.get("updated")))
+
+
+def _when(seconds: float | None) -> str:
+    return NONE if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(" ", "seconds")
+
+
+def _after(seconds: float | None) -> str:
+    return NONE if seconds is None else f"within {number(seconds)} s"
+
+
+def _snippet(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SNIPPET else line[:SNIPPET].rsplit(" ", 1)[0] + " …"

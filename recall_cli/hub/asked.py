@@ -1,0 +1,58 @@
+"""One question to a hub, here or on a server, and its answer as the API words it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recall_cli.errors import UsageError
+from recall_cli.hub.ask import read_question
+from recall_cli.hub.client import ask_served
+from recall_cli.hub.local import ask, local_hub
+from recall_cli.hub.nouns import Level, Question
+from recall_cli.hub.refusal import Refusal
+from recall_cli.hub.rerank import DEADLINE_S, make_reranker
+from recall_cli.hub.shown import answer_json
+
+NO_RERANKER = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question as somebody typed it."""
+
+    text: str
+    k: int = 10
+    level: Level = Level.DOC
+    min_score: float | None = None
+    reranker: str = NO_RERANKER
+    """As `rerank.make_reranker` reads it; a server has its own."""
+    deadline_s: float = DEADLINE_S
+
+    def question(self) -> Question:
+        """Return the question, checked as the API checks it. Raises UsageError."""
+        body = {
+            "question": self.text,
+            "k": self.k,
+            "level": self.level.value,
+            "rerank": self.reranker != NO_RERANKER,
+            "min_score": self.min_score,
+        }
+        try:
+            return read_question(body)
+        except Refusal as error:
+            raise UsageError(str(error), hint="recall hub query --help says what may be asked") from None
+
+
+def asked(wanted: Asked, slug: str, place: Path | str) -> dict[str, Any]:
+    """Return a hub's answer, JSON-ready.
+
+    :param place: the folder of the hubs, or the base URL of a server.
+    """
+    question = wanted.question()
+    if isinstance(place, str):
+        return ask_served(place, slug, question)
+    reranker = make_reranker(wanted.reranker, deadline_s=wanted.deadline_s)
+    with local_hub(place, slug) as hub:
+        return answer_json(ask(hub, question, reranker))

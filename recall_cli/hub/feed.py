@@ -1,0 +1,89 @@
+"""A source into a hub: what `recall hub ingest` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from recall_cli.errors import InputError
+from recall_cli.hub.ingest import ingest
+from recall_cli.hub.intake import Intake
+from recall_cli.hub.nouns import Document, HubEngine, Report
+from recall_cli.hub.sources import documents
+from recall_cli.logs.clean import clean
+from recall_cli.types import Embedder, Progress, Warn
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What came of a source."""
+
+    report: Report
+    warnings: list[Warn]
+
+
+def feed(
+    engine: HubEngine,
+    embedder: Embedder,
+    source: str,
+    *,
+    prune: bool = False,
+    dry_run: bool = False,
+    encoding: str = "",
+    progress: Progress | None = None,
+) -> Fed:
+    """Bring a source's documents into a hub. Raises InputError when it has none: then nothing is changed.
+
+    :param source: as `sources.documents` reads it.
+    :param prune: remove documents that the source no longer has; none when not all of the source could be read.
+    :param dry_run: only say what would be done.
+    """
+    intake = Intake()
+    read = _at_least_one(documents(source, intake, encoding=encoding, progress=progress), source, intake)
+    report = ingest(engine, embedder, read, prune=(lambda: intake.is_whole) if prune else False, dry_run=dry_run)
+    return Fed(with_skipped(report, intake), warnings(source, intake, prune=prune))
+
+
+def with_skipped(report: Report, intake: Intake) -> Report:
+    """Return the report, with what the source could not give counted in."""
+    for reason, times in intake.skipped.items():
+        report.skipped[reason] = report.skipped.get(reason, 0) + times
+    return report
+
+
+def warnings(source: str, intake: Intake, *, prune: bool) -> list[Warn]:
+    """Return what whoever fed the source should know and may mend."""
+    found = [Warn("source_broken", fault, "what could be read was taken") for fault in intake.faults]
+    odd = intake.skipped["unknown_encoding"]
+    if odd:
+        found.append(
+            Warn(
+                "unknown_encoding",
+                f"{odd:,} files are not UTF-8 and do not say what they are",
+                "name their encoding, as in --encoding cp1252",
+            )
+        )
+    if prune and not intake.is_whole:
+        found.append(
+            Warn(
+                "not_pruned",
+                f"no document was removed: not all of {clean(source)} could be read",
+                "what could not be read may still be there; mend it and ingest again",
+            )
+        )
+    return found
+
+
+def _at_least_one(found: Iterable[Document], source: str, intake: Intake) -> Iterator[Document]:
+    """Pass documents on. A source that gives none is a mistake: with pruning it would empty the hub."""
+    empty = True
+    for document in found:
+        empty = False
+        yield document
+    if empty:
+        name = "standard input" if source == "-" else clean(source)
+        reasons = ", ".join(f"{times:,} {reason}" for reason, times in intake.skipped.most_common())
+        raise InputError(
+            f"{name} holds no document{f' ({reasons})' if reasons else ''}",
+            hint="name a folder of .md, .txt or .html files, or JSON lines with an id and a text each",
+        )
