@@ -26,6 +26,8 @@ TYPE = "at+jwt"
 SCOPES = (RECALL, INGEST)
 REQUIRED = ["iss", "aud", "sub", "iat", "exp", "jti", "hub"]
 
+WELL_KNOWN = "/.well-known/oauth-protected-resource"
+
 HOUR_S = 3_600
 LONGEST_S = 30 * 24 * HOUR_S
 """A token that lives longer than this is not made, and not taken either."""
@@ -78,6 +80,21 @@ class Tokens:
         self.ring = ring
         self.issuer = checked_base(base_url)
         self.api = f"{self.issuer}/api"
+
+    def metadata_url(self, slug: str) -> str:
+        """Return where the protected-resource metadata of a hub are (RFC 9728)."""
+        return f"{self.issuer}{WELL_KNOWN}/api/hub/{slug}"
+
+    def metadata(self, path: str) -> dict[str, Any]:
+        """Return the protected-resource metadata of `api` or `api/hub/SLUG`: how to ask there, not whether it exists.
+
+        No authorization server is named: tokens are minted by whoever runs the hub, not fetched.
+        """
+        return {
+            "resource": f"{self.issuer}/{path}",
+            "scopes_supported": list(SCOPES),
+            "bearer_methods_supported": ["header"],
+        }
 
     def mint(
         self,
@@ -204,13 +221,14 @@ def read_bearer(headers: list[str]) -> str | None:
 
 
 def checked_base(url: str) -> str:
-    """Return a base URL as tokens write it: lower case, without a slash at its end. Raises UsageError."""
+    """Return a server's URL as tokens write it: lower case, host and port alone. Raises UsageError."""
     parts = urlsplit(url)
-    if parts.scheme.lower() not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
-        raise UsageError(f"{url!r} is no base URL", hint="write it as in https://hub.example.org")
-    if parts.username or parts.password:
-        raise UsageError("the hub's URL must not hold credentials", hint="write it as in https://hub.example.org")
-    return f"{parts.scheme.lower()}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
+    if parts.scheme.lower() not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
+        raise UsageError(f"{url!r} is no server's URL", hint="write it as in https://hub.example.org")
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        # RFC 9728 puts a resource's path behind /.well-known/..., which only the root of a host can answer.
+        raise UsageError(f"{url!r} goes beyond the host", hint="write it as in https://hub.example.org")
+    return f"{parts.scheme.lower()}://{parts.netloc.lower()}"
 
 
 def challenge(refusal: Refusal, metadata_url: str) -> str:

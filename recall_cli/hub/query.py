@@ -67,7 +67,7 @@ class Hub:
     def __init__(self, engine: HubEngine, embedder: Embedder, *, reranker: Reranker | None = None) -> None:
         _hold_blas()
         self.engine = engine
-        self._embedder = embedder
+        self.embedder = embedder
         self._reranker = reranker
         self._spread: tuple[int, Whitening] | None = None
 
@@ -121,7 +121,7 @@ class Hub:
         """
         start = perf_counter_ns()
         lexical = BESIDE.submit(self._lexical, text, depth)
-        vector = self._embedder.embed(text)
+        vector = self.embedder.embed(text)
         embedded = perf_counter_ns()
         near, _ = self.engine.vector(vector, depth)
         searched = perf_counter_ns()

@@ -1,0 +1,98 @@
+"""The hub's HTTP face, put together: what `recall serve --hub-dir` mounts beside its own routes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recall_cli.hub.api import Face, Operation
+from recall_cli.hub.asking import BODY_BYTES, Asking
+from recall_cli.hub.auth import Tokens
+from recall_cli.hub.cache import TTL_S, ResultCache
+from recall_cli.hub.counts import HubCounts
+from recall_cli.hub.gate import Gate
+from recall_cli.hub.keys import FILE, KeyRing
+from recall_cli.hub.rate import PER_S, Rate
+from recall_cli.hub.refusal import INGEST, RECALL
+from recall_cli.hub.served import Hubs
+from recall_cli.hub.writing import DOCUMENT_BYTES, Writing
+from recall_cli.types import Embedder
+
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
+    from recall_cli.hub.rerank import LlmReranker
+
+
+@dataclass(frozen=True, slots=True)
+class HubPlan:
+    """Which hubs to serve, and how."""
+
+    folder: Path
+    url: str = ""
+    """How callers name this server, as in https://host: part of every token. "": its own address."""
+    reranker: str = "none"
+    """As `rerank.make_reranker` reads it."""
+    cache_ttl_s: float = TTL_S
+    cache_private: bool = False
+    hide_private: bool = False
+    per_s: float = PER_S
+    log_text: bool = False
+
+
+class HubFace:
+    """All hubs of a folder, over HTTP. Belongs to one event loop."""
+
+    def __init__(self, plan: HubPlan, log: Callable[[dict[str, Any]], None]) -> None:
+        """Open the keys; hubs are opened when they are first asked for.
+
+        Raises InputError when others can read the keys, UsageError for a URL or a reranker that is none.
+        """
+        from recall_cli.hub.rerank import make_reranker
+
+        self._ring = KeyRing(plan.folder / FILE)
+        self._reranker: LlmReranker | None = make_reranker(plan.reranker)
+        self.hubs = Hubs(plan.folder, embedder_of, reranker=self._reranker)
+        self.tokens = Tokens(self._ring, plan.url)
+        self.counts = HubCounts()
+        self._plan = plan
+        self._log = log
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes under /api/hub/ and the metadata of the protected resources."""
+        plan = self._plan
+        gate = Gate(self.hubs, self.tokens, Rate(plan.per_s), hide_private=plan.hide_private)
+        cache = ResultCache(plan.cache_ttl_s, private=plan.cache_private)
+        model = self._reranker.model if self._reranker is not None else ""
+        asking = Asking(gate, cache, self.counts, reranker=model, log_text=plan.log_text)
+        writing = Writing()
+        hub = "/api/hub/{slug}"
+        return Face(gate, self.tokens, self.counts, self._log).routes(
+            {
+                hub: {"GET": Operation("status", RECALL, BODY_BYTES, asking.status)},
+                f"{hub}/recall": {"POST": Operation("recall", RECALL, BODY_BYTES, asking.recall)},
+                f"{hub}/documents/{{id:path}}": {
+                    "PUT": Operation("put", INGEST, DOCUMENT_BYTES, writing.put),
+                    "DELETE": Operation("delete", INGEST, BODY_BYTES, writing.delete),
+                },
+            }
+        )
+
+    async def stop(self) -> None:
+        """Close the connections; call it inside the event loop."""
+        if self._reranker is not None:
+            await self._reranker.close()
+
+    def close(self) -> None:
+        """Release hubs and keys."""
+        self.hubs.close()
+        self._ring.close()
+
+
+def embedder_of(spec: str, dim: int) -> Embedder:
+    """Return a hub's embedder, without asking an endpoint for what the hub knows."""
+    from recall_cli.hub.embedders import hub_embedder
+
+    return hub_embedder(spec, dim=dim)

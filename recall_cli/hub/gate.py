@@ -1,0 +1,91 @@
+"""Who comes in: hub, token, right and rate, in this order, before a body is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recall_cli.hub.auth import Grant, Tokens, read_bearer
+from recall_cli.hub.nouns import HubInfo, Visibility
+from recall_cli.hub.rate import Rate
+from recall_cli.hub.refusal import RECALL, Refusal
+
+if TYPE_CHECKING:
+    from recall_cli.hub.query import Hub
+    from recall_cli.hub.served import Hubs
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A request that was let in."""
+
+    hub: Hub
+    info: HubInfo
+    """The hub as it was when the right was checked."""
+    grant: Grant | None
+    """None: nobody in particular."""
+
+    @property
+    def principal(self) -> str:
+        """Who asks and with what right, as one text; "" for nobody in particular."""
+        if self.grant is None:
+            return ""
+        scopes = "owner" if self.grant.scopes is None else " ".join(sorted(self.grant.scopes))
+        return f"{self.grant.subject}\n{scopes}"
+
+
+class Gate:
+    """Lets requests in."""
+
+    def __init__(self, hubs: Hubs, tokens: Tokens, rate: Rate, *, hide_private: bool = False) -> None:
+        """Stand before some hubs.
+
+        :param hide_private: answer for a private hub as for one that does not exist, as long as nobody shows a
+            token for it.
+        """
+        self._hubs = hubs
+        self._tokens = tokens
+        self._rate = rate
+        self._hide_private = hide_private
+
+    async def enter(self, slug: str, scope: str, *, authorization: list[str], client: str) -> Entry:
+        """Return the hub for a request that may do this. Raises Refusal: 404, 401, 403, 429.
+
+        :param authorization: all Authorization headers.
+        :param client: the address, which stands for callers without a token.
+        """
+        from starlette.concurrency import run_in_threadpool
+
+        found = await run_in_threadpool(self._hubs.find, slug)
+        if found is None and not self._hide_private:
+            raise unknown()
+        token = read_bearer(authorization)
+        grant = None if token is None else self._tokens.verify(token)
+        if found is None:
+            raise unknown() if grant is not None else required(scope)
+        hub, info = found
+        self.admit(info, grant, scope)
+        self._rate.take(f"sub {grant.subject}" if grant is not None else f"at {client}", info.uid)
+        return Entry(hub, info, grant)
+
+    def admit(self, info: HubInfo, grant: Grant | None, scope: str) -> None:
+        """Raise Refusal (401, 403 or 404) when this may not be done with the hub as it is now."""
+        if scope == RECALL and info.visibility is Visibility.PUBLIC:
+            return
+        if grant is None:
+            raise required(scope)
+        if grant.allows(scope, info):
+            return
+        if self._hide_private and info.visibility is Visibility.PRIVATE and info.slug not in grant.hubs:
+            raise unknown()
+        raise Refusal(403, "insufficient_scope", f"the token does not allow {scope} here", scope=scope)
+
+
+def unknown() -> Refusal:
+    """Return the refusal of a hub that does not exist, or must not seem to."""
+    return Refusal(404, "no_such_hub", "there is no hub of this name")
+
+
+def required(scope: str) -> Refusal:
+    """Return the refusal of a request without a token."""
+    return Refusal(401, "token_required", "this takes a token: Authorization: Bearer ...", scope=scope)

@@ -1,0 +1,120 @@
+"""What the hub's API leaves to HTTP: a body within its limit, JSON in, JSON out, a refusal as an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import orjson
+
+from recall_cli.errors import EmbedderError, StoreError, StoreMismatch, UpstreamError
+from recall_cli.hub.refusal import RETRY_S, Refusal, malformed, unavailable
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import Receive
+
+NO_STORE = "no-store"
+PRIVATE = "private, no-store"
+
+T = TypeVar("T")
+
+
+class Gone(Exception):
+    """The caller has hung up: nobody reads an answer."""
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """Return the whole body. Raises Refusal (413) as soon as it is known to be too large, Gone."""
+    from starlette.requests import ClientDisconnect
+
+    too_large = Refusal(413, "too_large", f"the body exceeds {most:,} bytes")
+    said = request.headers.get("content-length", "")
+    if said.isdecimal() and int(said) > most:
+        raise too_large
+    body = b""
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > most:
+                raise too_large
+    except ClientDisconnect:
+        raise Gone from None
+    return body
+
+
+def read_json(request: Request, body: bytes) -> Any:
+    """Return a decoded body. Raises Refusal: 415 for another type or an encoding, 400 for what is no JSON."""
+    kind, _, parameters = request.headers.get("content-type", "").partition(";")
+    charset = parameters.strip().lower().replace('"', "")
+    if kind.strip().lower() != "application/json" or charset not in ("", "charset=utf-8"):
+        raise Refusal(415, "unsupported_media_type", "send JSON, and say so: Content-Type: application/json")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Refusal(415, "unsupported_media_type", "send the body as it is, without a Content-Encoding")
+    try:
+        return orjson.loads(body)
+    except ValueError as error:
+        raise malformed(f"the body is no JSON: {error}") from None
+
+
+def respond(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return a JSON answer."""
+    from starlette.responses import Response
+
+    return Response(orjson.dumps(value), status, headers, "application/json")
+
+
+def refusal_json(refusal: Refusal, request_id: str) -> dict[str, Any]:
+    """Return a refusal as every answer and every stream words it."""
+    field = {"field": refusal.field} if refusal.field else {}
+    return {"error": {"code": refusal.code, "message": str(refusal), **field, "request_id": request_id}}
+
+
+def as_refusal(error: Exception) -> Refusal:
+    """Return how a failure is told to a caller: no path and no name of ours is in it."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, StoreMismatch):
+        return Refusal(422, "embedder_mismatch", "the hub was embedded with another model than this server has")
+    if isinstance(error, EmbedderError | UpstreamError):
+        return unavailable("the hub's embedder cannot be asked")
+    if isinstance(error, StoreError):
+        return unavailable("the hub cannot be read or written now")
+    return Refusal(500, "internal", "the hub failed in a way it did not expect", retry_s=RETRY_S)
+
+
+def refusal_headers(refusal: Refusal) -> dict[str, str]:
+    """Return the headers that a refusal comes with, but for the challenge."""
+    headers = {"cache-control": NO_STORE}
+    if refusal.allow:
+        headers["allow"] = refusal.allow
+    if refusal.retry_s is not None:
+        headers["retry-after"] = str(math.ceil(refusal.retry_s))
+    return headers
+
+
+async def while_there(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Return what the work returns, or cancel it and raise Gone when the caller hangs up first.
+
+    Call it when the body has been read: what comes then is the end of the connection.
+    """
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_hung_up(receive))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise Gone
+        return task.result()
+    finally:
+        for one in (task, gone):
+            one.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _hung_up(receive: Receive) -> None:
+    waiting: Awaitable[Any] = receive()
+    while (await waiting)["type"] != "http.disconnect":
+        waiting = receive()

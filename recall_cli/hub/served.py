@@ -1,0 +1,62 @@
+"""The hubs of a folder as a server asks them: each with its embedder and the reranker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from recall_cli.errors import StoreMismatch
+from recall_cli.hub.folder import HubFolder
+from recall_cli.hub.nouns import HubInfo, Reranker
+from recall_cli.hub.query import Hub
+from recall_cli.types import Embedder
+
+
+class Hubs:
+    """Finds hubs by their slugs. Any method may be called from any thread."""
+
+    def __init__(
+        self, folder: Path, make_embedder: Callable[[str, int], Embedder], *, reranker: Reranker | None = None
+    ) -> None:
+        """Open nothing yet.
+
+        :param make_embedder: returns the embedder of a spec and a number of dimensions.
+        """
+        self._folder = HubFolder(folder)
+        self._make_embedder = make_embedder
+        self._reranker = reranker
+        self._hubs: dict[str, Hub] = {}
+        self._embedders: dict[tuple[str, int], Embedder] = {}
+
+    def find(self, slug: str) -> tuple[Hub, HubInfo] | None:
+        """Return a hub and its state as of now, None when there is none. The first call for a hub opens it.
+
+        Raises StoreError where it cannot be read, StoreMismatch where its embedder is not the one it was made with.
+        """
+        engine = self._folder.find(slug)
+        if engine is None:
+            self._hubs.pop(slug, None)
+            return None
+        info = engine.info()
+        hub = self._hubs.get(slug)
+        # It may have been made anew, or moved to another embedder, since.
+        if hub is None or hub.engine is not engine or hub.embedder.fingerprint != info.fingerprint:
+            hub = self._hubs[slug] = Hub(engine, self._embedder(info), reranker=self._reranker)
+        return hub, info
+
+    def close(self) -> None:
+        """Close every hub."""
+        self._folder.close()
+
+    def _embedder(self, info: HubInfo) -> Embedder:
+        """Return the hub's embedder; hubs of one spec share it."""
+        spec = (info.embedder, info.dim)
+        embedder = self._embedders.get(spec)
+        if embedder is None:
+            embedder = self._embedders[spec] = self._make_embedder(*spec)
+        if embedder.fingerprint != info.fingerprint:
+            raise StoreMismatch(
+                f"the hub {info.slug} was embedded with another {info.embedder} than the one that is here",
+                hint="give the server the embedder that the hub was made with, or ingest the hub anew",
+            )
+        return embedder
