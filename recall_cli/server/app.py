@@ -27,7 +27,9 @@ from recall_cli.server.verify import Opinion, Verifier
 from recall_cli.types import Bypass, Completion, Decision, Lookup, Outcome
 
 INSIDE = frozenset({"/recall", "/healthz", "/readyz", "/metrics"})
-"""Paths that are ours and never reach an upstream, and so is all under /recall/."""
+"""Paths that are ours and never reach an upstream."""
+UNDER = ("/recall/",)
+"""All under these is ours too."""
 
 PROVEN_S = 3_600.0
 """How long a credential that the upstream took counts as good where tenants share: then it is tried again."""
@@ -64,6 +66,8 @@ class Proxy:
         self.relay = relay.Relays(settings, keeper, upstream, verifier, metrics)
         self.inside: Callable[[Scope, Receive, Send], Awaitable[None]] | None = None
         """The application of our own routes."""
+        self.under: tuple[str, ...] = UNDER
+        """What its paths begin with, beside those that are whole; a served hub adds its own."""
         self.watch: Callable[[dict[str, Any]], None] = lambda record: None
         """Called with the log record of each request to a cached route."""
         self._proven: dict[str, float] = {}
@@ -79,7 +83,7 @@ class Proxy:
         dialect = BY_PATH.get(path)
         if dialect is not None and scope["method"] == "POST":
             await self._cached(dialect, scope, cycle, receive, send)
-        elif (path in INSIDE or path.startswith("/recall/")) and self.inside is not None:
+        elif (path in INSIDE or path.startswith(self.under)) and self.inside is not None:
             await self.inside(scope, receive, send)
         else:
             await pass_through(self.settings, self.upstream, self.metrics, self.log, scope, receive, send)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.routing import BaseRoute
 
 LAST = 100
 """Decisions that the live page can show."""
@@ -35,8 +36,13 @@ class Recent:
         return list(reversed(self._records))
 
 
-def make_inside(proxy: Proxy, guard: Guard, is_draining: Callable[[], bool]) -> Starlette:
-    """Return the application of our own routes."""
+def make_inside(
+    proxy: Proxy, guard: Guard, is_draining: Callable[[], bool], beside: Sequence[BaseRoute] = ()
+) -> Starlette:
+    """Return the application of our own routes.
+
+    :param beside: routes of others that are ours too: a served hub's.
+    """
     from starlette.applications import Starlette
     from starlette.responses import HTMLResponse, Response
     from starlette.routing import Route
@@ -76,5 +82,6 @@ def make_inside(proxy: Proxy, guard: Guard, is_draining: Callable[[], bool]) -> 
         Route("/recall", page),
         Route("/recall/live", live),
         *admin_routes(proxy, guard),
+        *beside,
     ]
     return Starlette(routes=routes)

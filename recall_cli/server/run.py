@@ -14,7 +14,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ from recall_cli.core.policy import DEFAULT_TAU
 from recall_cli.core.sqlite import SqliteStore
 from recall_cli.core.store import MemoryStore
 from recall_cli.errors import INTERRUPTED, StoreError, StoreMismatch, UpstreamError
-from recall_cli.server.app import Proxy
+from recall_cli.server.app import UNDER, Proxy
 from recall_cli.server.asgi import BrokenOff
 from recall_cli.server.guard import Guard
 from recall_cli.server.hot import HotStore
@@ -45,6 +45,8 @@ from recall_cli.types import Completion, Embedder, Store
 
 if TYPE_CHECKING:
     import uvicorn
+
+    from recall_cli.hub.face import HubFace, HubPlan
 
 FLUSH_S = 10.0
 """Seconds between two times that what lookups and labels changed is persisted."""
@@ -84,6 +86,8 @@ class Plan:
     max_entries: int | None = None
     max_bytes: int | None = None
     log: str | None = "-"
+    hub: HubPlan | None = None
+    """The hubs to serve beside it; None leaves their paths to the upstream."""
 
 
 class Server:
@@ -143,7 +147,9 @@ class Server:
             {"time": answer.created, "event": "stored", "entry": entry, "identity": ask.request.identity.hex()}
         )
         self._uvicorn: uvicorn.Server | None = None
-        self.proxy.inside = make_inside(self.proxy, Guard(settings), lambda: self.is_stopping)
+        self.hub = self._hub(plan.hub) if plan.hub is not None else None
+        routes = self.hub.routes() if self.hub is not None else ()
+        self.proxy.inside = make_inside(self.proxy, Guard(settings), lambda: self.is_stopping, routes)
 
     @property
     def is_stopping(self) -> bool:
@@ -187,11 +193,25 @@ class Server:
             chores.cancel()
             await self.verifier.drain(1.0)
             await self.upstream.close()
+            if self.hub is not None:
+                await self.hub.stop()
 
     def close(self) -> None:
         """Store what waits, then release everything."""
         self.keeper.close()
         self.log.close()
+        if self.hub is not None:
+            self.hub.close()
+
+    def _hub(self, plan: HubPlan) -> HubFace:
+        """Return the hubs' face, its paths taken from the upstream and its numbers beside ours."""
+        from recall_cli.hub.api import PREFIXES
+        from recall_cli.hub.face import HubFace
+
+        face = HubFace(plan, self.log.write)
+        self.proxy.under = UNDER + PREFIXES
+        self.metrics.beside.append(face.counts)
+        return face
 
     async def _chores(self) -> None:
         loop = asyncio.get_running_loop()
@@ -237,7 +257,7 @@ def run(plan: Plan, *, ready: Callable[[Server, int], None], cost: Cost | None =
     _quiet()
     listener = bind(plan.settings.host, plan.settings.port)
     try:
-        server = Server(plan, cost=cost)
+        server = Server(_with_address(plan, listener), cost=cost)
     except BaseException:
         listener.close()
         raise
@@ -263,6 +283,14 @@ def run(plan: Plan, *, ready: Callable[[Server, int], None], cost: Cost | None =
     finally:
         server.close()
     return code
+
+
+def _with_address(plan: Plan, listener: socket.socket) -> Plan:
+    """Return the plan with the bound address as the hubs' URL, where nobody named one."""
+    if plan.hub is None or plan.hub.url:
+        return plan
+    host, port = plan.settings.host, listener.getsockname()[1]
+    return replace(plan, hub=replace(plan.hub, url=f"http://{f'[{host}]' if ':' in host else host}:{port}"))
 
 
 def settle_memory() -> None:

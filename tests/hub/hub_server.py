@@ -21,7 +21,9 @@ HASH = make_embedder("hash-v1")
 URL = "https://hub.example.org"
 
 DOCUMENTS = [
-    Document("reset.md", "To reset a password, open the settings page and choose reset.", "Passwords", "https://x/reset"),
+    Document(
+        "reset.md", "To reset a password, open the settings page and choose reset.", "Passwords", "https://x/reset"
+    ),
     Document("billing.md", "Invoices are sent on the first day of each month.", "Billing"),
     Document("refund.md", "A refund of an invoice takes five days.", "Refunds"),
 ]
@@ -55,6 +57,11 @@ class Answer:
     def found(self) -> list[str]:
         """Ids of the documents found, best first."""
         return [result["doc_id"] for result in self.json["results"]]
+
+    @property
+    def worded(self) -> list[str]:
+        """Ids of the documents that share a word with the question: vectors of `hash-v1` mean nothing."""
+        return [result["doc_id"] for result in self.json["results"] if result["scores"]["bm25"] > 0]
 
 
 class HubServer:

@@ -305,7 +305,15 @@ def test_another_credential_is_refused(headers: list[str]) -> None:
 
 def test_a_base_url_has_one_spelling() -> None:
     assert checked_base("HTTPS://Hub.Example.org:8443/") == "https://hub.example.org:8443"
-    for wrong in ("hub.example.org", "ftp://x", "https://", "https://u:p@x", "https://x/?q", "https://x/#f", "http://x/y"):
+    for wrong in (
+        "hub.example.org",
+        "ftp://x",
+        "https://",
+        "https://u:p@x",
+        "https://x/?q",
+        "https://x/#f",
+        "http://x/y",
+    ):
         with pytest.raises(UsageError):
             checked_base(wrong)
 
