@@ -71,6 +71,15 @@ def from_json(data: bytes) -> Result:
         raise InputError(f"this is not a recall result: {error}", hint="pass a file written with --out") from error
 
 
+def load(path: str) -> Result:
+    """Return the result of a file (`-`: standard input). Raises InputError."""
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}", hint="pass a file written with --out") from error
+    return from_json(data)
+
+
 class OutFile:
     """A file of results (`--out`, `--plot`, `--report`): proved writable before the long run, replaced by every write.
 

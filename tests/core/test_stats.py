@@ -90,3 +90,53 @@ def test_the_middle_leaves_as_much_on_either_side() -> None:
     assert stats.middle(draws, 0.5).tolist() == pytest.approx([250, 750])
     ends = stats.middle(np.stack([draws, 2 * draws], axis=1), axis=0)
     np.testing.assert_allclose(ends, [[25, 50], [975, 1950]])
+
+
+def test_a_difference_of_rates_against_published_intervals() -> None:
+    # Newcombe 1998, table II, method 10: 56/70 against 48/80, and 9/10 against 3/10.
+    for (x, n), (y, m), expected in (((56, 70), (48, 80), (0.0524, 0.3339)), ((9, 10), (3, 10), (0.1705, 0.8090))):
+        found = stats.independent_difference(y / m, stats.wilson(y, m), x / n, stats.wilson(x, n))
+        assert found[1:] == pytest.approx(expected, abs=5e-5)
+
+
+def test_a_p_value_agrees_with_its_interval() -> None:
+    assert stats.p_beyond(1.0, 0.0, 2.0) == pytest.approx(0.05)
+    assert stats.p_beyond(-1.0, -2.0, 0.0) == pytest.approx(0.05)
+    assert stats.p_beyond(1.0, 0.5, 1.5) < 0.05 < stats.p_beyond(1.0, -0.5, 2.5)
+    assert stats.p_beyond(1.0, 0.9, 1.1, margin=1.0) == 1.0
+    assert stats.p_beyond(1.0, 1.0, 1.0) == 0.0
+
+
+def test_the_rank_sum_against_exact_probabilities() -> None:
+    # All of one side below the other: 2 / C(10, 5) = 0.0079, by the normal approximation 0.0122 (Siegel 1956).
+    assert stats.rank_sum([1, 2, 3, 4, 5], [6, 7, 8, 9, 10]) == pytest.approx(0.0122, abs=1e-4)
+    assert stats.rank_sum([1, 1, 1], [1, 1, 1]) == 1.0
+    with pytest.raises(ValueError, match="no samples"):
+        stats.rank_sum([], [1.0])
+
+
+def test_the_rank_sum_raises_alarm_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(3)
+    alarms = sum(stats.rank_sum(*rng.integers(0, 6, size=(2, 12))) < 0.05 for _ in range(600))
+    assert alarms <= 50  # 30 are expected; ties would raise more without their correction
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
+def test_adjusted_p_values_keep_their_order(p_values: list[float]) -> None:
+    adjusted = stats.holm(p_values)
+    assert all(before <= after <= 1 for before, after in zip(p_values, adjusted, strict=True))
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    assert [adjusted[i] for i in order] == sorted(adjusted)
+
+
+def test_holm_against_its_own_example() -> None:
+    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_a_ratio_of_unpaired_medians_covers_the_truth() -> None:
+    rng = np.random.default_rng(9)
+    covered = 0
+    for seed in range(150):
+        _, low, high = stats.median_ratio(rng.normal(30, 3, 30), rng.normal(20, 2, 40), seed=seed)
+        covered += low <= 1.5 <= high
+    assert covered >= 0.9 * 150
