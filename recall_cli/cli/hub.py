@@ -171,6 +171,32 @@ def ingest(
         output.emit(result, ingest_view)
 
 
+@app.command("watch")
+def watch(
+    hub: Slug,
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder to watch.", show_default=False)],
+    prune: Annotated[bool, typer.Option("--prune", help="Remove documents whose files are gone.")] = False,
+    paranoid: Annotated[
+        bool, typer.Option("--paranoid", help="Read every file at every look: sizes and times may lie.")
+    ] = False,
+    interval: Annotated[float, typer.Option("--interval", help="Seconds between looks.", min=0.05, max=15)] = 2.0,
+    encoding: Encoding = "",
+    hub_dir: HubDir = None,
+) -> None:
+    """Keep a hub like a folder until it is stopped: an edit is searchable within seconds.
+
+    `recall hub status` says how fresh it is.
+    """
+    from recall_cli.cli.hub_views import say_failed, say_refreshed
+    from recall_cli.hub.local import local_hub
+    from recall_cli.hub.watch import Watch, until_stopped
+
+    place = hub_place(hub_dir)
+    with local_hub(place, hub) as opened:
+        work = Watch(*opened, folder, prune=prune, paranoid=paranoid, encoding=encoding)
+        until_stopped(work, place / hub, interval_s=interval, told=say_refreshed, failed=say_failed)
+
+
 @app.command("query")
 def query(
     hub: Slug,

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recall_cli.cli.blocks import NONE, Block, Line, count, number, table
-from recall_cli.cli.render import View
+from recall_cli.cli.render import View, note, warn
+from recall_cli.errors import RecallError
 from recall_cli.types import Result
+
+if TYPE_CHECKING:
+    from recall_cli.hub.watch import Refresh
 
 REASONS = {
     "binary": "no text, but binary data",
@@ -122,6 +126,20 @@ def answer_view(*, explain: bool) -> View:
         return [*blocks, *(_steps(result.summary) if explain else ()), *_fallback(result.summary)]
 
     return view
+
+
+def say_refreshed(refresh: Refresh) -> None:
+    """Tell on standard error what a look at a watched folder brought."""
+    report = refresh.report
+    done = f"{report.added:,} added, {report.changed:,} changed, {report.removed:,} removed"
+    after = "" if refresh.lag_s is None else f"; searchable within {refresh.lag_s:.1f} s"
+    note(f"revision {report.revision}: {done}{after}")
+    warn(refresh.warnings)
+
+
+def say_failed(error: RecallError) -> None:
+    """Tell on standard error why a look at a watched folder failed."""
+    note(f"warning: {error}", error.hint)
 
 
 def _steps(summary: dict[str, Any]) -> Sequence[Block]:
