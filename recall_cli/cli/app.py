@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from recall_cli import __version__
-from recall_cli.cli import ann, bench, cache, compare, eval, explain, hub, model, savings, serve
+from recall_cli.cli import ann, bench, cache, compare, eval, explain, hub, hub_token, model, savings, serve
 from recall_cli.cli.render import note
 from recall_cli.cli.settings import load_settings
 from recall_cli.errors import RecallError
@@ -36,6 +36,7 @@ app.command("explain")(explain.explain)
 app.command("savings")(savings.savings)
 app.command("serve")(serve.serve)
 app.add_typer(cache.app, name="cache")
+hub.app.add_typer(hub_token.app, name="token")
 app.add_typer(hub.app, name="hub")
 app.add_typer(model.app, name="model")
 

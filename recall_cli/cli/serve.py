@@ -21,6 +21,7 @@ CACHE = "What may be served"
 CHECKS = "Checks and labels"
 KEEPING = "Keeping"
 OPERATION = "Operation"
+HUBS = "Hubs of documents"
 
 
 class PolicyName(StrEnum):
@@ -112,6 +113,28 @@ Admin = Annotated[
     bool, options.option("--admin", "Offer the admin API (RECALL_ADMIN_TOKEN) beyond this machine too.", OPERATION)
 ]
 LogText = Annotated[bool, options.option("--log-text", "Write prompts into the access log.", OPERATION)]
+HubDir = Annotated[
+    Path | None, options.option("--hub-dir", "Also serve the hubs in this folder, under /api/hub/.", HUBS, "FOLDER")
+]
+HubUrl = Annotated[
+    str, options.option("--hub-url", "How callers name this server; tokens are for it (default: its address).", HUBS)
+]
+HubRerank = Annotated[
+    str, options.option("--hub-rerank", "none, or llm[:MODEL]; address and key as for `recall hub query`.", HUBS)
+]
+HubCacheTtl = Annotated[
+    float, options.option("--hub-cache-ttl", "Seconds that a hub's answer is kept; 0 keeps none.", HUBS, min=0)
+]
+HubCachePrivate = Annotated[
+    bool,
+    options.option("--hub-cache-private", "Keep answers of hubs that are not public too, for each caller apart.", HUBS),
+]
+HubRate = Annotated[
+    float, options.option("--hub-rate", "Requests a second that one caller may make of a hub; 0: any.", HUBS, min=0)
+]
+HidePrivate = Annotated[
+    bool, options.option("--hide-private", "Answer alike for private hubs and for those that do not exist.", HUBS)
+]
 
 
 def serve(
@@ -143,6 +166,13 @@ def serve(
     log: Log = "-",
     log_text: LogText = False,
     admin: Admin = False,
+    hub_dir: HubDir = None,
+    hub_url: HubUrl = "",
+    hub_rerank: HubRerank = "none",
+    hub_cache_ttl: HubCacheTtl = 60.0,
+    hub_cache_private: HubCachePrivate = False,
+    hub_rate: HubRate = 20.0,
+    hide_private: HidePrivate = False,
 ) -> None:
     """Serve answers from the cache, and pass everything else on to the providers.
 
@@ -171,6 +201,20 @@ def serve(
         admin=admin,
         limits=limits,
     )
+    hubs = None
+    if hub_dir is not None:
+        from recall_cli.hub.face import HubPlan
+
+        hubs = HubPlan(
+            hub_dir,
+            url=hub_url,
+            reranker=hub_rerank,
+            cache_ttl_s=hub_cache_ttl,
+            cache_private=hub_cache_private,
+            hide_private=hide_private,
+            per_s=hub_rate,
+            log_text=log_text,
+        )
     place, mine = store_place(store)
     plan = Plan(
         settings,
@@ -186,6 +230,7 @@ def serve(
         max_entries=max_entries,
         max_bytes=max_bytes,
         log=None if log == "none" else log,
+        hub=hubs,
     )
     code = run(plan, ready=say_where, cost=cost_of())
     if code:
@@ -234,6 +279,9 @@ def say_where(server: Server, port: int) -> None:
         note("--tau is not used: the adaptive policy finds its cutoffs itself, see --target")
     if plan.ttl is None and plan.max_entries is None and plan.max_bytes is None:
         note("the cache grows without a limit; --max-bytes, --max-entries or --ttl sets one")
+    if server.hub is not None:
+        names = ", ".join(server.hub.names()) or "none yet"
+        note(f"hubs under {url}/api/hub/: {names}; tokens are for {server.hub.tokens.issuer}")
     if not settings.allow_sampled:
         note("only requests at temperature 0, or with a seed, are looked up; --allow-sampled takes the others too")
     if not settings.is_loopback:

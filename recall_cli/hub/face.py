@@ -12,6 +12,7 @@ from recall_cli.hub.asking import BODY_BYTES, Asking
 from recall_cli.hub.auth import Tokens
 from recall_cli.hub.cache import TTL_S, ResultCache
 from recall_cli.hub.counts import HubCounts
+from recall_cli.hub.folder import hub_names
 from recall_cli.hub.gate import Gate
 from recall_cli.hub.keys import FILE, KeyRing
 from recall_cli.hub.rate import PER_S, Rate
@@ -79,6 +80,10 @@ class HubFace:
                 },
             }
         )
+
+    def names(self) -> list[str]:
+        """Return the names of the hubs there are."""
+        return hub_names(self._plan.folder)
 
     async def stop(self) -> None:
         """Close the connections; call it inside the event loop."""

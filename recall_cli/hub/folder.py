@@ -23,6 +23,11 @@ class NoSuchHub(StoreError):
     """There is no hub of that name."""
 
 
+def no_such_hub(folder: Path, slug: str) -> NoSuchHub:
+    """Return the error for a hub that is not there."""
+    return NoSuchHub(f"there is no hub called {slug!r} in {folder}", hint="recall hub list shows the ones there are")
+
+
 def is_slug(slug: str) -> bool:
     """Return whether a hub may be called so."""
     return SLUG.fullmatch(slug) is not None
@@ -63,7 +68,7 @@ def make_hub(
 def open_hub(folder: Path, slug: str, *, index: str = "auto") -> EmbeddedEngine:
     """Open a hub. Raises NoSuchHub when there is none, StoreError when it cannot be read."""
     if not is_slug(slug) or not (folder / slug / CATALOG).is_file():
-        raise NoSuchHub(f"there is no hub called {slug!r} in {folder}", hint="recall hub list shows the ones there are")
+        raise no_such_hub(folder, slug)
     return EmbeddedEngine(folder / slug, index=index)
 
 
@@ -83,7 +88,7 @@ def remove_hub(folder: Path, slug: str) -> None:
         # Moved away at once, so that a process that dies here leaves no half of a hub.
         (folder / slug).rename(aside)
     except FileNotFoundError as error:
-        raise NoSuchHub(f"there is no hub called {slug!r} in {folder}", hint="recall hub list shows them") from error
+        raise no_such_hub(folder, slug) from error
     shutil.rmtree(aside, ignore_errors=True)
 
 

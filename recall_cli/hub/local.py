@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import orjson
 
 from recall_cli.errors import StoreError, StoreMismatch
-from recall_cli.hub.embedded import EmbeddedEngine
+from recall_cli.hub.catalog import Catalog
+from recall_cli.hub.embedded import CATALOG, EmbeddedEngine
 from recall_cli.hub.embedders import hub_embedder
-from recall_cli.hub.folder import hub_names, open_hub
-from recall_cli.hub.nouns import Answer, Question
+from recall_cli.hub.folder import hub_names, no_such_hub, open_hub
+from recall_cli.hub.nouns import Answer, HubInfo, Question
 from recall_cli.hub.pulse import read_pulse
 from recall_cli.hub.query import Hub
 from recall_cli.hub.rerank import LlmReranker
@@ -85,6 +86,12 @@ def states(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def owner_of(folder: Path, slugs: Iterable[str]) -> str:
+    """Return the owner that all these hubs have in common, "" when there is none. Raises NoSuchHub, StoreError."""
+    owners = {_info(folder, slug).owner for slug in slugs}
+    return owners.pop() if len(owners) == 1 else ""
+
+
 def exported(engine: EmbeddedEngine) -> Iterator[bytes]:
     """Yield a hub's documents as lines that `sources.documents` reads back equal."""
     for id, _ in engine.documents():
@@ -92,3 +99,15 @@ def exported(engine: EmbeddedEngine) -> Iterator[bytes]:
         # One that was removed meanwhile is no part of the export.
         if document is not None:
             yield orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _info(folder: Path, slug: str) -> HubInfo:
+    """Return a hub's facts from its catalog alone: neither words nor vectors are read."""
+    if slug not in hub_names(folder):
+        raise no_such_hub(folder, slug)
+    catalog = Catalog(folder / slug / CATALOG)
+    try:
+        with catalog.snapshot() as snapshot:
+            return snapshot.info()
+    finally:
+        catalog.close()
