@@ -166,7 +166,15 @@ def ingest(
 
         result = new_result("hub ingest", {"hub": hub, "source": source, "prune": prune, "dry_run": dry_run})
         with local_hub(hub_place(hub_dir), hub) as opened:
-            fed = feed(*opened, source, prune=prune, dry_run=dry_run, encoding=encoding, progress=output.progress)
+            fed = feed(
+                opened.engine,
+                opened.embedder,
+                source,
+                prune=prune,
+                dry_run=dry_run,
+                encoding=encoding,
+                progress=output.progress,
+            )
         result.rows, result.warnings = [report_json(fed.report)], fed.warnings
         output.emit(result, ingest_view)
 
@@ -193,7 +201,7 @@ def watch(
 
     place = hub_place(hub_dir)
     with local_hub(place, hub) as opened:
-        work = Watch(*opened, folder, prune=prune, paranoid=paranoid, encoding=encoding)
+        work = Watch(opened.engine, opened.embedder, folder, prune=prune, paranoid=paranoid, encoding=encoding)
         until_stopped(work, place / hub, interval_s=interval, told=say_refreshed, failed=say_failed)
 
 
@@ -234,6 +242,17 @@ def query(
         result.rows = answer.pop("results")
         result.summary = answer
         output.emit(result, answer_view(explain=explain))
+
+
+@app.command("mcp")
+def mcp(hub: Slug, rerank: Rerank = "none", rerank_deadline: RerankDeadline = 1.0, hub_dir: HubDir = None) -> None:
+    """Be an MCP server on standard input and output, with one tool: recall (extra: mcp).
+
+    Whoever starts it may ask the hub, whatever its visibility: it is a file of theirs.
+    """
+    from recall_cli.hub.mcp import serve
+
+    serve(hub_place(hub_dir), hub, reranker=rerank, deadline_s=rerank_deadline)
 
 
 @app.command("rm")

@@ -54,5 +54,5 @@ def asked(wanted: Asked, slug: str, place: Path | str) -> dict[str, Any]:
     if isinstance(place, str):
         return ask_served(place, slug, question)
     reranker = make_reranker(wanted.reranker, deadline_s=wanted.deadline_s)
-    with local_hub(place, slug) as hub:
+    with local_hub(place, slug, reranker=reranker) as hub:
         return answer_json(ask(hub, question, reranker))

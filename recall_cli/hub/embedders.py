@@ -6,7 +6,7 @@ from recall_cli.core.embed import make_embedder
 from recall_cli.types import Embedder
 
 
-def hub_embedder(spec: str, *, dim: int | None = None) -> Embedder:
+def hub_embedder(spec: str, dim: int | None = None) -> Embedder:
     """Return the embedder of a spec: what `core.embed.make_embedder` reads, or `openai:MODEL@URL`.
 
     Raises EmbedderError or UsageError when there is none, UpstreamError when an endpoint must be asked and cannot be.

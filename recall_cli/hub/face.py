@@ -12,6 +12,7 @@ from recall_cli.hub.asking import BODY_BYTES, Asking
 from recall_cli.hub.auth import Tokens
 from recall_cli.hub.cache import TTL_S, ResultCache
 from recall_cli.hub.counts import HubCounts
+from recall_cli.hub.embedders import hub_embedder
 from recall_cli.hub.folder import hub_names
 from recall_cli.hub.gate import Gate
 from recall_cli.hub.keys import FILE, KeyRing
@@ -19,7 +20,6 @@ from recall_cli.hub.rate import PER_S, Rate
 from recall_cli.hub.refusal import INGEST, RECALL
 from recall_cli.hub.served import Hubs
 from recall_cli.hub.writing import DOCUMENT_BYTES, Writing
-from recall_cli.types import Embedder
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -55,7 +55,7 @@ class HubFace:
 
         self._ring = KeyRing(plan.folder / FILE)
         self._reranker: LlmReranker | None = make_reranker(plan.reranker)
-        self.hubs = Hubs(plan.folder, embedder_of, reranker=self._reranker)
+        self.hubs = Hubs(plan.folder, hub_embedder, reranker=self._reranker)
         self.tokens = Tokens(self._ring, plan.url)
         self.counts = HubCounts()
         self._plan = plan
@@ -94,10 +94,3 @@ class HubFace:
         """Release hubs and keys."""
         self.hubs.close()
         self._ring.close()
-
-
-def embedder_of(spec: str, dim: int) -> Embedder:
-    """Return a hub's embedder, without asking an endpoint for what the hub knows."""
-    from recall_cli.hub.embedders import hub_embedder
-
-    return hub_embedder(spec, dim=dim)

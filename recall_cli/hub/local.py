@@ -1,4 +1,4 @@
-"""A hub of this machine's folder, opened with its own embedder for one piece of work."""
+"""A hub of this machine's folder, opened for one piece of work; and what its folder tells without its embedder."""
 
 from __future__ import annotations
 
@@ -7,56 +7,44 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
-from recall_cli.errors import StoreError, StoreMismatch
+from recall_cli.errors import StoreError
 from recall_cli.hub.catalog import Catalog
-from recall_cli.hub.embedded import CATALOG, EmbeddedEngine
+from recall_cli.hub.embedded import CATALOG
 from recall_cli.hub.embedders import hub_embedder
-from recall_cli.hub.folder import hub_names, no_such_hub, open_hub
-from recall_cli.hub.nouns import Answer, HubInfo, Question
+from recall_cli.hub.folder import hub_names, no_such_hub
+from recall_cli.hub.nouns import Answer, HubEngine, HubInfo, Question
 from recall_cli.hub.pulse import read_pulse
 from recall_cli.hub.query import Hub
 from recall_cli.hub.rerank import LlmReranker
+from recall_cli.hub.served import Hubs
 from recall_cli.hub.shown import hub_json
-from recall_cli.types import Embedder
-
-
-class Local(NamedTuple):
-    """An open hub."""
-
-    engine: EmbeddedEngine
-    embedder: Embedder
 
 
 @contextmanager
-def local_hub(folder: Path, slug: str) -> Iterator[Local]:
-    """Open a hub and its embedder. Raises NoSuchHub, StoreError, or what `embedders.hub_embedder` raises.
-
-    Raises StoreMismatch when an embedder of the hub's name makes other vectors than the hub holds.
-    """
-    engine = open_hub(folder, slug)
+def local_hub(folder: Path, slug: str, *, reranker: LlmReranker | None = None) -> Iterator[Hub]:
+    """Open a hub with its own embedder. Raises NoSuchHub, StoreError, or what `embedders.hub_embedder` raises."""
+    hubs = Hubs(folder, hub_embedder, reranker=reranker)
     try:
-        info = engine.info()
-        embedder = hub_embedder(info.embedder, dim=info.dim)
-        if embedder.fingerprint != info.fingerprint:
-            raise StoreMismatch(
-                f"the hub {slug} was made with another {info.embedder} than the one that is here",
-                hint="export it with the recall that made it, and ingest the export into a new hub",
-            )
-        yield Local(engine, embedder)
+        yield find_hub(hubs, folder, slug)
     finally:
-        engine.close()
+        hubs.close()
 
 
-def ask(hub: Local, question: Question, reranker: LlmReranker | None) -> Answer:
-    """Return the answer to one question; a reranker is closed with it."""
-    found = Hub(hub.engine, hub.embedder, reranker=reranker)
-    if reranker is None:
-        return found.recall(question)
-    return asyncio.run(_reranked(found, question, reranker))
+def find_hub(hubs: Hubs, folder: Path, slug: str) -> Hub:
+    """Return a hub of a folder. Raises NoSuchHub when there is none."""
+    found = hubs.find(slug)
+    if found is None:
+        raise no_such_hub(folder, slug)
+    return found[0]
+
+
+def ask(hub: Hub, question: Question, reranker: LlmReranker | None) -> Answer:
+    """Return the answer to one question, and close the reranker, which is the hub's."""
+    return hub.recall(question) if reranker is None else asyncio.run(_reranked(hub, question, reranker))
 
 
 async def _reranked(hub: Hub, question: Question, reranker: LlmReranker) -> Answer:
@@ -68,11 +56,7 @@ async def _reranked(hub: Hub, question: Question, reranker: LlmReranker) -> Answ
 
 def state(folder: Path, slug: str) -> dict[str, Any]:
     """Return a hub's state and that of its watch, JSON-ready. Raises NoSuchHub or StoreError."""
-    engine = open_hub(folder, slug)
-    try:
-        return {**hub_json(engine.info()), "watched": read_pulse(folder / slug, now=time.time())}
-    finally:
-        engine.close()
+    return {**hub_json(_info(folder, slug)), "watched": read_pulse(folder / slug, now=time.time())}
 
 
 def states(folder: Path) -> list[dict[str, Any]]:
@@ -92,7 +76,7 @@ def owner_of(folder: Path, slugs: Iterable[str]) -> str:
     return owners.pop() if len(owners) == 1 else ""
 
 
-def exported(engine: EmbeddedEngine) -> Iterator[bytes]:
+def exported(engine: HubEngine) -> Iterator[bytes]:
     """Yield a hub's documents as lines that `sources.documents` reads back equal."""
     for id, _ in engine.documents():
         document = engine.document(id)
