@@ -100,8 +100,19 @@ def _pairs(first: Sequence[float], second: Sequence[float], seed: int) -> tuple[
     return a, b, np.random.default_rng(seed).integers(0, len(a), size=(BOOTSTRAP_RESAMPLES, len(a)))
 
 
+def mean_interval(
+    values: Sequence[float] | Floats, *, seed: int = 0, level: float = 0.95
+) -> tuple[float, float, float]:
+    """Return (mean, low, high), by bootstrap over the values. Raises ValueError when there is none."""
+    n = len(values)
+    if n == 0:
+        raise ValueError("no values")
+    low, high = block_bootstrap(values, seed=seed, level=level)
+    return float(np.mean(values)), low / n, high / n
+
+
 def block_bootstrap(
-    totals: Sequence[float], *, seed: int = 0, level: float = 0.95, resamples: int = BOOTSTRAP_RESAMPLES
+    totals: Sequence[float] | Floats, *, seed: int = 0, level: float = 0.95, resamples: int = BOOTSTRAP_RESAMPLES
 ) -> tuple[float, float]:
     """Return an interval of the sum of block totals, resampling whole blocks.
 

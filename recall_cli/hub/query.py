@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import pairwise
 from time import perf_counter_ns
 
 from recall_cli.core.policy import cosine
@@ -54,7 +55,13 @@ class Gathered:
     """Shape (n, dim)."""
     bm25: Vector
     cosines: Vector
-    timings_us: dict[str, float]
+    passages: Mapping[int, Passage]
+    """By chunk; without those that are gone meanwhile."""
+    timings_us: dict[str, float] = field(default_factory=dict)
+
+    def documents(self) -> int:
+        """Return how many different documents the candidates are of."""
+        return len({passage.doc_id for passage in self.passages.values()})
 
 
 class Hub:
@@ -94,6 +101,41 @@ class Hub:
         yield replace(found, results=candidates, timings_us=dict(found.timings_us))
         yield await self._reranked(self._reranker, found, candidates)
 
+    def gather(self, text: str, documents: int = 0) -> Gathered:
+        """Return what both legs found for a question, with the exact scores of their union.
+
+        :param documents: how many different ones are wanted; the legs are asked deeper until they are there.
+        Raises StoreError, and what the embedder raises.
+        """
+        start = perf_counter_ns()
+        lexical = BESIDE.submit(self._lexical, text)
+        vector = self.embedder.embed(text)
+        embedded = perf_counter_ns()
+        near, _ = self.engine.vector(vector, LEGS)
+        searched = perf_counter_ns()
+        worded, lexical_us = lexical.result()
+        joined = perf_counter_ns()
+        found = self._scored(text, vector, near, worded)
+        for reached, depth in pairwise(DEPTHS):
+            if found.documents() >= documents or max(len(near), len(worded)) < reached:
+                break
+            near, worded = self.engine.vector(vector, depth)[0], self.engine.lexical(text, depth)[0]
+            found = self._scored(text, vector, near, worded)
+        found.timings_us = {
+            "embed": (embedded - start) / 1e3,
+            "vector": (searched - embedded) / 1e3,
+            "lexical": lexical_us,
+            "fuse": _us_since(joined),
+        }
+        return found
+
+    def whitening(self, info: HubInfo) -> Whitening:
+        """Return the hub's whitening, estimated again when the hub has changed much since."""
+        kept = self._spread
+        if kept is None or abs(info.chunks - kept[0]) > GROWTH * kept[0]:
+            kept = self._spread = (info.chunks, Whitening(self.engine.sample(SAMPLE)))
+        return kept[1]
+
     def close(self) -> None:
         """Release the engine."""
         self.engine.close()
@@ -113,49 +155,13 @@ class Hub:
         final.timings_us = _and(found.timings_us, rerank=_us_since(start))
         return _final(final, judged)
 
-    def gather(self, text: str, depth: int = LEGS) -> Gathered:
-        """Return what both legs found for a question, with the exact scores of their union.
-
-        :param depth: candidates that each leg hands over.
-        Raises StoreError, and what the embedder raises.
-        """
-        start = perf_counter_ns()
-        lexical = BESIDE.submit(self._lexical, text, depth)
-        vector = self.embedder.embed(text)
-        embedded = perf_counter_ns()
-        near, _ = self.engine.vector(vector, depth)
-        searched = perf_counter_ns()
-        worded, lexical_us = lexical.result()
-        joined = perf_counter_ns()
-        ids, sources = union(near, worded)
-        vectors, bm25 = self.engine.score(text, ids)
-        timings = {
-            "embed": (embedded - start) / 1e3,
-            "vector": (searched - embedded) / 1e3,
-            "lexical": lexical_us,
-            "fuse": _us_since(joined),
-        }
-        return Gathered(vector, near, worded, ids, sources, vectors, bm25, vectors @ vector, timings)
-
-    def whitening(self, info: HubInfo) -> Whitening:
-        """Return the hub's whitening, estimated again when the hub has changed much since."""
-        kept = self._spread
-        if kept is None or abs(info.chunks - kept[0]) > GROWTH * kept[0]:
-            kept = self._spread = (info.chunks, Whitening(self.engine.sample(SAMPLE)))
-        return kept[1]
-
     def _candidates(self, question: Question) -> Answer:
         """Return every candidate at the question's level, best first."""
         start = perf_counter_ns()
         info = self.engine.info()
-        for depth in DEPTHS:
-            found = self.gather(question.text, depth)
-            gathered = perf_counter_ns()
-            passages = {passage.chunk_id: passage for passage in self.engine.passages(found.ids)}
-            enough = question.level is Level.CHUNK or len({p.doc_id for p in passages.values()}) >= question.k
-            if enough or max(len(found.near), len(found.worded)) < depth:
-                break
-        matches = self._fused(info, question, found, passages)
+        found = self.gather(question.text, question.k if question.level is Level.DOC else 0)
+        gathered = perf_counter_ns()
+        matches = self._fused(info, question, found)
         if question.level is Level.DOC:
             # Only now: each leg may have found another chunk of the same document.
             matches = best_of_documents(matches)
@@ -163,21 +169,25 @@ class Hub:
         timings = found.timings_us | {"fuse": fuse_us, "rerank": 0.0, "total": _us_since(start)}
         return Answer(info, question, matches, timings_us=timings)
 
-    def _lexical(self, text: str, depth: int) -> tuple[Ids, float]:
+    def _lexical(self, text: str) -> tuple[Ids, float]:
         start = perf_counter_ns()
-        ids, _ = self.engine.lexical(text, depth)
+        ids, _ = self.engine.lexical(text, LEGS)
         return ids, _us_since(start)
 
-    def _fused(
-        self, info: HubInfo, question: Question, found: Gathered, passages: Mapping[int, Passage]
-    ) -> list[Match]:
+    def _scored(self, text: str, vector: Vector, near: Ids, worded: Ids) -> Gathered:
+        ids, sources = union(near, worded)
+        vectors, bm25 = self.engine.score(text, ids)
+        passages = {passage.chunk_id: passage for passage in self.engine.passages(ids)}
+        return Gathered(vector, near, worded, ids, sources, vectors, bm25, vectors @ vector, passages)
+
+    def _fused(self, info: HubInfo, question: Question, found: Gathered) -> list[Match]:
         scores = fused(found.vector, found.vectors, found.bm25, alpha=info.alpha, whiten=self.whitening(info))
         floor = question.min_score if question.min_score is not None else info.min_score
         matches = []
         for at in order(scores).tolist():
             similarity = float(found.cosines[at])
             # A chunk that another process removed in the meantime has no passage any more.
-            passage = passages.get(int(found.ids[at]))
+            passage = found.passages.get(int(found.ids[at]))
             if passage is not None and (floor is None or cosine(similarity) >= floor):
                 matches.append(Match(passage, found.sources[at], similarity, float(found.bm25[at]), float(scores[at])))
         return matches

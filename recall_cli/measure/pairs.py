@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from recall_cli.errors import InputError
-from recall_cli.measure.pairs_rows import first, rows_of
+from recall_cli.measure.pairs_rows import first, insist, left_out, rows_of
 from recall_cli.measure.prompts import decode, read_file, read_text
 from recall_cli.types import Warn
 
@@ -107,8 +107,8 @@ def load_pairs(path_or_dash: str, stdin: BinaryIO | None = None) -> PairSet:
     found = [
         pair for row in rows_of(text, source, skipped, PAIRS_HINT, _is_pairs_header) if (pair := _pair(row, skipped))
     ]
-    _insist(found, source, skipped, "pair", PAIRS_HINT)
-    return PairSet(source, tuple(found), dict(skipped), (*_pair_warnings(found, source), *_left_out(skipped, source)))
+    insist(found, source, skipped, "pair", PAIRS_HINT)
+    return PairSet(source, tuple(found), dict(skipped), (*_pair_warnings(found, source), *left_out(skipped, source)))
 
 
 def load_classes(path_or_dash: str, stdin: BinaryIO | None = None, *, domains: Path | None = None) -> ClassSet:
@@ -126,19 +126,8 @@ def load_classes(path_or_dash: str, stdin: BinaryIO | None = None, *, domains: P
     for row in rows_of(text, source, skipped, CLASSES_HINT, _is_classes_header):
         item = _item(row, spaces, len(items), skipped)
         items += [item] if item else []
-    _insist(items, source, skipped, "prompt with a class", CLASSES_HINT)
-    return ClassSet(source, tuple(items), dict(skipped), (*_class_warnings(items, source), *_left_out(skipped, source)))
-
-
-def _insist(found: Sequence[object], source: str, skipped: Counter[str], what: str, hint: str) -> None:
-    if not found:
-        reasons = ", ".join(f"{n} {reason}" for reason, n in skipped.most_common()) or "it is empty"
-        raise InputError(f"{source} holds no {what} ({reasons}).", hint=hint)
-
-
-def _left_out(skipped: Mapping[str, int], source: str) -> Iterator[Warn]:
-    for why, count in skipped.items():
-        yield Warn("ROWS_LEFT_OUT", f"{count:,} rows of {source} {why}: left out", "mend or remove them")
+    insist(items, source, skipped, "prompt with a class", CLASSES_HINT)
+    return ClassSet(source, tuple(items), dict(skipped), (*_class_warnings(items, source), *left_out(skipped, source)))
 
 
 # Rows

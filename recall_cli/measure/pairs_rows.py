@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import orjson
 
 from recall_cli.errors import InputError
+from recall_cli.types import Warn
 
 DELIMITERS = (",", ";", "\t")
 
@@ -93,3 +94,16 @@ def _csv_values(text: str, source: str, skipped: Counter[str], hint: str, is_hea
 def first(row: Mapping[str, Any], names: Sequence[str]) -> Any:
     """Return the row's value under the first of the names that has one, else None."""
     return next((row[name] for name in names if row.get(name) is not None), None)
+
+
+def insist(found: Sized, source: str, skipped: Counter[str], what: str, hint: str) -> None:
+    """Raise InputError when nothing was found, saying what became of the rows."""
+    if not found:
+        reasons = ", ".join(f"{n} {reason}" for reason, n in skipped.most_common()) or "it is empty"
+        raise InputError(f"{source} holds no {what} ({reasons}).", hint=hint)
+
+
+def left_out(skipped: Mapping[str, int], source: str) -> Iterator[Warn]:
+    """Yield a warning for each reason for which rows were left out."""
+    for why, count in skipped.items():
+        yield Warn("ROWS_LEFT_OUT", f"{count:,} rows of {source} {why}: left out", "mend or remove them")
