@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from recall_cli.cli import options
+from recall_cli.cli import hub_eval, options
+from recall_cli.cli.hub_options import ASK, HubDir, Rerank, RerankDeadline, Slug, hub_place
 from recall_cli.cli.options import FormatName
 from recall_cli.cli.render import Output, note
 from recall_cli.errors import InputError, UsageError
 from recall_cli.hub.nouns import MOST, Level, Visibility
 
 app = typer.Typer(help="Answer questions from a hub of documents.", no_args_is_help=True)
+app.command("eval")(hub_eval.evaluate)
 
-ASK = "Asking"
-
-Slug = Annotated[str, typer.Argument(metavar="HUB", help="The hub's name.", show_default=False)]
 Source = Annotated[
     str,
     typer.Argument(
@@ -26,10 +24,6 @@ Source = Annotated[
         "{url, path, title}; - is such lines on standard input.",
         show_default=False,
     ),
-]
-HubDir = Annotated[
-    Path | None,
-    options.option("--hub-dir", "Folder of the hubs (default: in your settings folder).", options.OUTPUT, "FOLDER"),
 ]
 Embedder = Annotated[
     str,
@@ -46,19 +40,6 @@ VisibilityOf = Annotated[
 ]
 Owner = Annotated[str, typer.Option("--owner", help="Whose tokens (sub) may do everything with it.", metavar="NAME")]
 Encoding = Annotated[str, typer.Option("--encoding", help="Of files that are not UTF-8 and do not say what they are.")]
-Rerank = Annotated[
-    str,
-    options.option(
-        "--rerank",
-        "none, or llm[:MODEL] to let a language model reorder. Address: RECALL_RERANK_URL or ANTHROPIC_BASE_URL; key: "
-        "RECALL_RERANK_KEY or ANTHROPIC_API_KEY.",
-        ASK,
-        "SPEC",
-    ),
-]
-RerankDeadline = Annotated[
-    float, options.option("--rerank-deadline", "Seconds after which the order stays as it is.", ASK, min=0.05)
-]
 
 
 @app.command("add")
@@ -297,8 +278,3 @@ def export(hub: Slug, hub_dir: HubDir = None) -> None:
         sys.stdout.buffer.write(line)
     sys.stdout.buffer.flush()
     engine.close()
-
-
-def hub_place(chosen: Path | None) -> Path:
-    """Return the folder of the hubs: the one that was named, or the one beside the cache's store."""
-    return chosen if chosen is not None else Path(typer.get_app_dir("recall")) / "hubs"

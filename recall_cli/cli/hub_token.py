@@ -13,7 +13,7 @@ import typer
 
 from recall_cli.cli import options
 from recall_cli.cli.blocks import Block, table
-from recall_cli.cli.hub import HubDir, hub_place
+from recall_cli.cli.hub_options import HubDir, hub_place
 from recall_cli.cli.options import FormatName
 from recall_cli.cli.render import Output, note
 from recall_cli.errors import UsageError

@@ -74,7 +74,7 @@ def learn(answerable: Sequence[float], foreign: Sequence[float], *, target: floa
         "NO_MIN_SCORE",
         f"no cosine keeps foreign questions at {target:.1%} of the answered ones: "
         f"{len(answerable):,} answerable and {len(foreign):,} foreign questions, AUC {summary['auc']:.3f}",
-        "give more questions of both kinds, or allow more with --target",
+        "give more questions of both kinds, or allow more with --false-answers",
     )
     return Limit(None, summary, (said,))
 
