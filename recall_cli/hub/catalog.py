@@ -28,8 +28,10 @@ APPLICATION_ID = 0x52434831
 
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE documents (row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, digest BLOB NOT NULL, title TEXT NOT NULL,
-                        url TEXT NOT NULL, updated REAL, chunks INTEGER NOT NULL);
+CREATE TABLE documents (row INTEGER PRIMARY KEY, id TEXT NOT NULL, digest BLOB NOT NULL, title TEXT NOT NULL,
+                        url TEXT NOT NULL, updated REAL, chunks INTEGER NOT NULL, gone INTEGER);
+CREATE UNIQUE INDEX documents_by_id ON documents (id) WHERE gone IS NULL;
+CREATE INDEX documents_gone ON documents (gone) WHERE gone IS NOT NULL;
 CREATE TABLE chunks (id INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER NOT NULL, ordinal INTEGER NOT NULL,
                      digest BLOB NOT NULL, text TEXT NOT NULL);
 CREATE INDEX chunks_of_document ON chunks (document, ordinal);
@@ -39,6 +41,13 @@ CREATE TABLE vectors (id INTEGER PRIMARY KEY, vector BLOB NOT NULL);
 
 WAL_KEPT = 64 << 20
 """Bytes to which the write-ahead log is cut after a large ingest."""
+DOCUMENT = "SELECT row, title, url, updated FROM documents WHERE id = ? AND gone IS NULL"
+SWEEP = (
+    "DELETE FROM vectors WHERE id IN (SELECT chunks.id FROM documents JOIN chunks ON document = row"
+    " WHERE gone IS NOT NULL)",
+    "DELETE FROM chunks WHERE document IN (SELECT row FROM documents WHERE gone IS NOT NULL)",
+    "DELETE FROM documents WHERE gone IS NOT NULL",
+)
 PASSAGE = (
     "SELECT chunks.id, documents.id, title, url, ordinal, text FROM chunks JOIN documents ON document = row"
     " WHERE chunks.id = ?"
@@ -112,14 +121,14 @@ class Catalog:
     def states(self) -> Iterator[tuple[str, DocumentState]]:
         """Yield every document's id and state, in the order of the ids."""
         with self._read() as db:
-            rows = db.execute("SELECT id, digest, chunks FROM documents ORDER BY id").fetchall()
+            rows = db.execute("SELECT id, digest, chunks FROM documents WHERE gone IS NULL ORDER BY id").fetchall()
         for id, digest, chunks in rows:
             yield id, DocumentState(digest, chunks)
 
     def document(self, id: str) -> Document | None:
         """Return a document as it was stored, None when it is not there."""
         with self._read() as db:
-            row = db.execute("SELECT row, title, url, updated FROM documents WHERE id = ?", (id,)).fetchone()
+            row = db.execute(DOCUMENT, (id,)).fetchone()
             if row is None:
                 return None
             texts = db.execute("SELECT text FROM chunks WHERE document = ? ORDER BY ordinal", (row[0],)).fetchall()
@@ -149,17 +158,23 @@ class Catalog:
             db.execute("BEGIN IMMEDIATE")
             yield
 
-    def remove(self, id: str) -> list[int] | None:
-        """Remove a document; return the ids its chunks had, None when it was not there."""
+    def sweep(self) -> None:
+        """Delete what was removed in the revisions before: by now no search that sees it can be under way."""
         with self._write() as db:
-            row = db.execute("SELECT row FROM documents WHERE id = ?", (id,)).fetchone()
+            for table in SWEEP:
+                db.execute(table)
+
+    def remove(self, id: str) -> list[int]:
+        """Remove a document; return the ids its chunks had, none when it was not there.
+
+        Its rows stay until the next write: a search of the revision before may be about to read them.
+        """
+        with self._write() as db:
+            row = db.execute(DOCUMENT, (id,)).fetchone()
             if row is None:
-                return None
-            chunks = [chunk for (chunk,) in db.execute("SELECT id FROM chunks WHERE document = ?", row)]
-            db.execute("DELETE FROM chunks WHERE document = ?", row)
-            db.executemany("DELETE FROM vectors WHERE id = ?", [(chunk,) for chunk in chunks])
-            db.execute("DELETE FROM documents WHERE row = ?", row)
-            return chunks
+                return []
+            db.execute("UPDATE documents SET gone = 1 WHERE row = ?", row[:1])
+            return [chunk for (chunk,) in db.execute("SELECT id FROM chunks WHERE document = ?", row[:1])]
 
     def add(self, document: Document, state: DocumentState, chunks: Sequence[Chunk], vectors: Vector) -> range:
         """Add a document that is not there; return its chunks' ids. Raises StoreMismatch for vectors of another width.

@@ -17,13 +17,15 @@ import numpy as np
 
 from recall_cli.core.index import index_maker
 from recall_cli.hub.catalog import Catalog
-from recall_cli.hub.lexical import WAIT_S, Busy, Lexical, LexicalWriter
+from recall_cli.hub.lexical import Busy, Lexical, LexicalWriter
 from recall_cli.hub.nouns import Chunk, Document, DocumentState, HubInfo, Passage, Visibility
 from recall_cli.hub.snapshot import Snapshot
 from recall_cli.hub.view import View, build, change, changed, vectors_of
 from recall_cli.types import Ids, Vector
 
 CATALOG, WORDS = "hub.db", "words"
+WAIT_S = 5.0
+"""How long a writer waits for another one before it reports a locked hub."""
 RETRY_S = 0.1
 """How often a search looks whether a word index that lags behind can be brought up to date."""
 NEVER = float("inf")
@@ -81,10 +83,11 @@ class EmbeddedEngine:
             removed = list(removed)
             if not removed:
                 return self.info().revision
-        with self._applying, self._words.writing() as words:
+        with self._applying, self._words.writing(WAIT_S) as words:
             if catalog.written("indexed") != catalog.written("revision"):
                 self._follow(words)
             with catalog.writing():
+                catalog.sweep()
                 if first is not None:
                     self._put(words, *first)
                 for upsert in upserts:
@@ -165,7 +168,7 @@ class EmbeddedEngine:
             words.add(id, document.title, chunk.text)
 
     def _remove(self, words: LexicalWriter, id: str) -> None:
-        for chunk in self._catalog.remove(id) or ():
+        for chunk in self._catalog.remove(id):
             words.remove(chunk)
 
     def _see_own(self) -> None:

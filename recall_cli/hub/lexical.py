@@ -34,8 +34,6 @@ MOST_TERMS = 256
 
 HEAP = 128_000_000
 """Bytes of postings gathered before they are written to a segment."""
-WAIT_S = 5.0
-"""How long a writer waits for another one before it reports a locked hub."""
 
 
 class Busy(StoreError):
@@ -90,7 +88,7 @@ class Lexical:
         return np.array([by_id.get(id, 0.0) for id in ids.tolist()], np.float32)
 
     @contextmanager
-    def writing(self, wait_s: float = WAIT_S) -> Iterator[LexicalWriter]:
+    def writing(self, wait_s: float = 0.0) -> Iterator[LexicalWriter]:
         """Hold the right to write, which one thread of one process has at a time. Raises Busy when it stays taken.
 
         What was not committed at the end is forgotten.

@@ -16,6 +16,8 @@ from recall_cli.types import Ids, Vector
 BLOCK_BYTES = 64 << 20
 """Vectors read at a time. Large blocks: the index codes its rows anew as their mean moves with each of them."""
 
+COUNTS = "SELECT COUNT(*), SUM(chunks) FROM documents WHERE gone IS NULL"
+GONE = "SELECT chunks.id FROM documents JOIN chunks ON document = row WHERE gone IS NOT NULL"
 WORDS = "SELECT chunks.id, title, text FROM chunks JOIN documents ON document = row WHERE chunks.id = ?"
 
 
@@ -47,6 +49,7 @@ class Snapshot:
     def info(self) -> HubInfo:
         """Return what the hub is."""
         meta = self._meta
+        documents, chunks = self._db.execute(COUNTS).fetchone()
         return HubInfo(
             slug=meta["slug"],
             uid=meta["uid"],
@@ -56,8 +59,8 @@ class Snapshot:
             fingerprint=meta["fingerprint"],
             dim=int(meta["dim"]),
             revision=int(meta["revision"]),
-            documents=self._db.execute("SELECT COUNT(*) FROM documents").fetchone()[0],
-            chunks=self._db.execute("SELECT COUNT(*) FROM chunks").fetchone()[0],
+            documents=documents,
+            chunks=chunks or 0,
             updated=float(meta["updated"]) if "updated" in meta else None,
             alpha=float(meta["alpha"]),
             min_score=float(meta["min_score"]) if "min_score" in meta else None,
@@ -66,11 +69,12 @@ class Snapshot:
     def chunk_ids(self) -> Ids:
         """Return the ids of all chunks, in order."""
         # Unordered, SQLite reads them off its narrowest index; by id, it would walk all texts.
-        rows = self._db.execute("SELECT id FROM chunks").fetchall()
-        return np.sort(np.array(rows, np.int64).reshape(-1))
+        ids = np.sort(np.array(self._db.execute("SELECT id FROM chunks").fetchall(), np.int64).reshape(-1))
+        gone = np.array(self._db.execute(GONE).fetchall(), np.int64).reshape(-1)
+        return np.setdiff1d(ids, gone, assume_unique=True) if len(gone) else ids
 
     def vectors_after(self, id: int) -> Iterator[tuple[Ids, Vector]]:
-        """Yield (ids, vectors (n, dim)) of the chunks with a larger id, in order, block by block."""
+        """Yield (ids, vectors (n, dim)) of the chunks with a larger id, in order, block by block; gone ones too."""
         dim = int(self._meta["dim"])
         cursor = self._db.execute("SELECT id, vector FROM vectors WHERE id > ? ORDER BY id", (id,))
         while rows := cursor.fetchmany(max(1, BLOCK_BYTES // (4 * dim))):

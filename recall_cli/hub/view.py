@@ -41,11 +41,11 @@ class Change:
 
 def build(snapshot: Snapshot, make_index: Callable[[int], Index]) -> View:
     """Return the view of a state, made from nothing."""
-    info = snapshot.info()
+    info, ids = snapshot.info(), snapshot.chunk_ids()
     index = make_index(info.dim)
     for block in snapshot.vectors_after(0):
-        index.add(*_with_direction(*block))
-    return View(info, snapshot.chunk_ids(), index)
+        index.add(*_wanted(*block, ids))
+    return View(info, ids, index)
 
 
 def change(view: View, snapshot: Snapshot) -> Change | None:
@@ -58,7 +58,7 @@ def change(view: View, snapshot: Snapshot) -> Change | None:
         return None
     if len(gone) + new > max(IN_PLACE, len(view.ids) // IN_PLACE_SHARE):
         return None
-    blocks = [_with_direction(*block) for block in snapshot.vectors_after(last)]
+    blocks = [_wanted(*block, ids) for block in snapshot.vectors_after(last)]
     if not blocks:
         return Change(info, ids, gone, np.empty(0, np.int64), np.empty((0, info.dim), np.float32))
     return Change(info, ids, gone, np.concatenate([i for i, _ in blocks]), np.concatenate([v for _, v in blocks]))
@@ -79,7 +79,7 @@ def vectors_of(view: View, ids: Ids) -> Vector:
     return rows
 
 
-def _with_direction(ids: Ids, vectors: Vector) -> tuple[Ids, Vector]:
-    """Leave out the zero vectors of texts without a known token: those are found by their words alone."""
-    real = vectors.any(axis=1)
-    return (ids, vectors) if real.all() else (ids[real], vectors[real])
+def _wanted(ids: Ids, vectors: Vector, wanted: Ids) -> tuple[Ids, Vector]:
+    """Leave out what is gone, and the zero vectors of texts without a known token, which only their words find."""
+    keep = vectors.any(axis=1) & np.isin(ids, wanted, assume_unique=True)
+    return (ids, vectors) if keep.all() else (ids[keep], vectors[keep])

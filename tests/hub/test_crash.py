@@ -1,0 +1,281 @@
+"""Killed writers, other processes and damaged files: searches see the last whole revision, always."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from recall_cli.core.embed import HashEmbedder
+from recall_cli.hub import embedded, lexical, view
+from recall_cli.hub.embedded import EmbeddedEngine
+from recall_cli.hub.folder import make_hub, open_hub
+from recall_cli.hub.ingest import ingest
+from recall_cli.hub.lexical import Busy
+from recall_cli.hub.nouns import Document, Visibility
+
+EMBEDDER = HashEmbedder()
+OLD = [Document(f"d{i}", f"a marker and an old wing number{i}") for i in range(12)]
+NEW = [Document(f"d{i}", f"a marker and a new library number{i}") for i in range(3, 15)]
+
+PREAMBLE = """
+import os, signal, sys
+from pathlib import Path
+from recall_cli.core.embed import HashEmbedder
+from recall_cli.hub import ingest as ingesting
+from recall_cli.hub.catalog import Catalog
+from recall_cli.hub.folder import open_hub
+from recall_cli.hub.ingest import ingest
+from recall_cli.hub.lexical import LexicalWriter
+from recall_cli.hub.nouns import Document
+NEW = [Document(f"d{i}", f"a marker and a new library number{i}") for i in range(3, 15)]
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+engine = open_hub(Path(sys.argv[1]), "hub")
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    make_hub(tmp_path, "hub", EMBEDDER)
+    engine = open_hub(tmp_path, "hub")
+    ingest(engine, EMBEDDER, OLD)
+    engine.close()
+    return tmp_path
+
+
+@pytest.fixture
+def engine(place: Path) -> Iterator[EmbeddedEngine]:
+    made = open_hub(place, "hub")
+    yield made
+    made.close()
+
+
+def child(place: Path, code: str) -> subprocess.Popen[str]:
+    """Start a process that has the hub open."""
+    return subprocess.Popen(
+        [sys.executable, "-c", PREAMBLE + dedent(code), str(place)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def killed(place: Path, code: str) -> None:
+    """Run a process that kills itself."""
+    process = child(place, code)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+
+
+def texts(engine: EmbeddedEngine) -> list[str]:
+    """What both legs and the catalog agree on."""
+    info = engine.info()
+    ids, _ = engine.lexical("marker", 50)
+    near, _ = engine.vector(EMBEDDER.embed("anything"), 50)
+    assert sorted(ids.tolist()) == sorted(near.tolist())
+    assert len(ids) == info.chunks == info.documents
+    return sorted(passage.text for passage in engine.passages(ids))
+
+
+BEFORE = sorted(document.text for document in OLD)
+AFTER = sorted([document.text for document in OLD[:3]] + [document.text for document in NEW])
+
+
+def test_a_process_killed_in_the_middle_leaves_the_revision_before(place: Path, engine: EmbeddedEngine) -> None:
+    process = child(
+        place,
+        """
+        ingesting.BATCH = 2
+        def slowly():
+            yield from NEW[:7]
+            print("in the middle", flush=True)
+            sys.stdin.read()
+        ingest(engine, HashEmbedder(), slowly())
+        """,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "in the middle\n"
+    assert texts(engine) == BEFORE
+    other = open_hub(place, "hub")
+    assert texts(other) == BEFORE
+    process.kill()
+    process.communicate(timeout=60)
+    assert texts(engine) == texts(other) == BEFORE
+    other.close()
+    report = ingest(engine, EMBEDDER, NEW)
+    assert (report.added, report.changed, report.revision) == (3, 9, 2)
+    assert texts(engine) == AFTER
+
+
+AT = {
+    "before the catalog's commit": "Catalog.next_revision = die",
+    "between the two commits": "LexicalWriter.commit = die",
+    "before the catalog hears of the words": """
+        real = Catalog.set
+        Catalog.set = lambda self, **facts: die() if 'indexed' in facts else real(self, **facts)""",
+}
+
+
+@pytest.mark.parametrize("where", AT)
+def test_wherever_it_is_killed_both_legs_agree(place: Path, engine: EmbeddedEngine, where: str) -> None:
+    killed(place, dedent(AT[where]) + "\ningest(engine, HashEmbedder(), NEW)")
+    expected = BEFORE if where.startswith("before the catalog's") else AFTER
+    reopened = open_hub(place, "hub")
+    assert texts(reopened) == expected
+    reopened.close()
+    # The engine that was open all the time follows too, once it may.
+    engine.info()
+    assert texts(engine) == expected
+
+
+def test_an_open_hub_brings_up_to_date_what_a_killed_writer_left(place: Path, engine: EmbeddedEngine) -> None:
+    killed(place, "LexicalWriter.commit = die\ningest(engine, HashEmbedder(), NEW)")
+    engine.info()
+    assert texts(engine) == AFTER
+
+
+def test_the_next_writer_brings_it_up_to_date_too(place: Path, engine: EmbeddedEngine) -> None:
+    killed(place, "LexicalWriter.commit = die\ningest(engine, HashEmbedder(), NEW)")
+    report = ingest(engine, EMBEDDER, [Document("more", "one marker more")])
+    assert report.revision == 3
+    assert texts(engine) == sorted([*AFTER, "one marker more"])
+
+
+def test_a_write_of_another_process_is_seen_by_the_next_search(place: Path, engine: EmbeddedEngine) -> None:
+    process = child(place, "ingest(engine, HashEmbedder(), NEW)")
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert texts(engine) == AFTER
+    process = child(place, "engine.configure(visibility='private', alpha=0.75)")
+    process.communicate(timeout=60)
+    info = engine.info()
+    assert (info.visibility, info.alpha, info.revision) == (Visibility.PRIVATE, 0.75, 3)
+
+
+def test_one_writer_at_a_time(place: Path, engine: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = child(
+        place,
+        """
+        ingesting.BATCH = 2
+        def slowly():
+            yield from NEW[:7]
+            print("in the middle", flush=True)
+            sys.stdin.read()
+            yield from NEW[7:]
+        ingest(engine, HashEmbedder(), slowly())
+        """,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    monkeypatch.setattr(embedded, "WAIT_S", 0.0)
+    with pytest.raises(Busy):
+        ingest(engine, EMBEDDER, [Document("more", "one marker more")])
+    assert texts(engine) == BEFORE
+    process.communicate("", timeout=60)
+    assert texts(engine) == AFTER
+
+
+def test_who_may_ask_changes_although_somebody_is_writing(place: Path, engine: EmbeddedEngine) -> None:
+    other = open_hub(place, "hub")
+    killed(place, "LexicalWriter.commit = die\ningest(engine, HashEmbedder(), NEW)")
+    with engine._words.writing():
+        other._catalog.set(visibility="private")
+        info = other.info()
+        assert (info.visibility, info.revision) == (Visibility.PRIVATE, 1)
+        assert texts(other) == BEFORE
+    other._retry_at = 0.0
+    other.info()
+    assert (texts(other), other.info().revision) == (AFTER, 2)
+    other.close()
+
+
+def _truncate(words: Path, suffix: str) -> None:
+    for path in words.glob(f"*{suffix}"):
+        path.write_bytes(path.read_bytes()[:-20])
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "no folder": shutil.rmtree,
+    "a file in its place": lambda words: (shutil.rmtree(words), words.write_bytes(b"x")),
+    "no meta.json": lambda words: (words / "meta.json").unlink(),
+    "empty meta.json": lambda words: (words / "meta.json").write_bytes(b""),
+    "another's meta.json": lambda words: (words / "meta.json").write_bytes(b'{"segments": []}'),
+    "no terms": lambda words: [path.unlink() for path in words.glob("*.term")],
+    "no ids": lambda words: [path.unlink() for path in words.glob("*.fast")],
+    "no positions": lambda words: [path.unlink() for path in words.glob("*.pos")],
+    "half of the postings": lambda words: _truncate(words, ".idx"),
+    "half of the terms": lambda words: _truncate(words, ".term"),
+    "no lock": lambda words: (words / ".tantivy-writer.lock").unlink(),
+}
+
+
+@pytest.mark.parametrize("fault", DAMAGE)
+def test_a_damaged_word_index_is_made_anew_from_the_catalog(place: Path, fault: str) -> None:
+    DAMAGE[fault](place / "hub" / "words")
+    engine = open_hub(place, "hub")
+    assert texts(engine) == BEFORE
+    ingest(engine, EMBEDDER, NEW)
+    assert texts(engine) == AFTER
+    engine.close()
+
+
+def test_a_word_index_of_another_time_is_brought_up_to_date(place: Path) -> None:
+    words, kept = place / "hub" / "words", place / "kept"
+    shutil.copytree(words, kept)
+    engine = open_hub(place, "hub")
+    ingest(engine, EMBEDDER, NEW)
+    engine.close()
+    newer = place / "newer"
+    shutil.copytree(words, newer)
+    shutil.rmtree(words)
+    shutil.copytree(kept, words)
+    engine = open_hub(place, "hub")
+    assert texts(engine) == AFTER
+    engine.close()
+
+
+def test_a_word_index_of_another_analyzer_is_made_anew(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lexical, "ANALYZER", "another")
+    engine = open_hub(place, "hub")
+    assert texts(engine) == BEFORE
+    engine.close()
+
+
+@pytest.mark.parametrize("in_place", [1_024, 0])
+def test_searches_beside_writes_see_whole_revisions(
+    place: Path, in_place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "IN_PLACE", in_place)
+    monkeypatch.setattr(view, "IN_PLACE_SHARE", 1_000)
+    engine = open_hub(place, "hub")
+    ended = threading.Event()
+    seen: list[set[int]] = [set(), set()]
+
+    def search(leg: int) -> None:
+        vector = EMBEDDER.embed("anything")
+        while not ended.is_set():
+            ids, _ = engine.vector(vector, 50) if leg == 0 else engine.lexical("marker", 50)
+            seen[leg].add(len(set(ids.tolist())))
+
+    threads = [threading.Thread(target=search, args=(leg,)) for leg in (0, 1)]
+    for thread in threads:
+        thread.start()
+    try:
+        for turn in range(8):
+            ingest(engine, EMBEDDER, [Document(d.id, f"{d.text} at turn{turn}") for d in OLD])
+            assert len(engine.lexical(f"turn{turn}", 50)[0]) == len(OLD)
+            assert len(engine.vector(EMBEDDER.embed(f"{OLD[0].text} at turn{turn}"), 1)[0]) == 1
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert seen == [{len(OLD)}, {len(OLD)}]
+    engine.close()
