@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from recall_cli.cli import ann, bench
+from recall_cli.cli import ann, bench, hub_eval
 from recall_cli.cli import eval_views as evaluation
 from recall_cli.cli.app import app, main
 from recall_cli.cli.draw import to_markdown
@@ -17,7 +17,7 @@ from recall_cli.measure.result import from_json
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-VIEWS = {"bench": bench.view, "ann-bench": ann.view, "eval": evaluation.view}
+VIEWS = {"bench": bench.view, "ann-bench": ann.view, "eval": evaluation.view, "hub eval": hub_eval.view}
 BLOCK = re.compile(
     r"(<!-- recall:result (\S+) blocks=([\d,]+)(?: entries=(\d+))? -->\n)(.*?)(<!-- /recall:result -->)", re.S
 )
