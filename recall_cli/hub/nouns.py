@@ -26,8 +26,11 @@ MOST = 20
 LONGEST_QUESTION = 2_000
 """Characters of a question at most."""
 ALPHA = 0.5
-"""Weight of the vector leg in a new hub's fused score: from 0.4 to 0.6 nDCG@10 moves by less than 0.005 on Cranfield
-and on CISI (`recall hub eval --fit` shows the curve of a hub)."""
+"""Weight of the vector leg in a new hub's fused score.
+
+The best on Cranfield and on CISI, each by itself; from 0.35 to 0.65 nDCG@10 is within 0.01 of it on both. `recall hub
+eval --fit` shows the curve of a hub.
+"""
 
 
 class Visibility(StrEnum):
