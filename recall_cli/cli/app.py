@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from recall_cli import __version__
-from recall_cli.cli import ann, bench, cache, compare, eval, explain, hub, hub_token, model, savings, serve
+from recall_cli.cli import ann, bench, cache, compare, doctor, eval, explain, hub, hub_token, model, savings, serve
 from recall_cli.cli.render import note
 from recall_cli.cli.settings import load_settings
 from recall_cli.errors import RecallError
@@ -32,6 +32,7 @@ app.command("bench")(bench.bench)
 app.command("ann-bench")(ann.ann_bench)
 app.command("eval")(eval.evaluate)
 app.command("compare")(compare.compare)
+app.command("doctor")(doctor.doctor)
 app.command("explain")(explain.explain)
 app.command("savings")(savings.savings)
 app.command("serve")(serve.serve)

@@ -25,14 +25,22 @@ FILE_NAME = "recall.toml"
 def load_settings(context: typer.Context) -> dict[str, Any]:
     """Return the defaults that the settings files give, nearest file first, as click reads them."""
     settings: dict[str, Any] = {}
+    for path in settings_files():
+        _merge(settings, _read(path, context))
+    return settings
+
+
+def settings_files() -> list[Path]:
+    """Return the settings files that there are, the one that comes first last."""
+    found = []
     for path in (Path(typer.get_app_dir("recall")) / FILE_NAME, Path(FILE_NAME)):
         try:
             exists = path.is_file()
         except OSError:
             continue  # a home that is not ours to read holds no settings of ours
         if exists:
-            _merge(settings, _read(path, context))
-    return settings
+            found.append(path)
+    return found
 
 
 def _read(path: Path, context: typer.Context) -> dict[str, Any]:
