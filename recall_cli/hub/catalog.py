@@ -42,6 +42,10 @@ CREATE TABLE vectors (id INTEGER PRIMARY KEY, vector BLOB NOT NULL);
 WAL_KEPT = 64 << 20
 """Bytes to which the write-ahead log is cut after a large ingest."""
 DOCUMENT = "SELECT row, title, url, updated FROM documents WHERE id = ? AND gone IS NULL"
+TITLED = (
+    "SELECT chunks.id, title, text FROM chunks JOIN documents ON document = row WHERE chunks.id > ?"
+    " ORDER BY chunks.id LIMIT 1024"
+)
 SWEEP = (
     "DELETE FROM vectors WHERE id IN (SELECT chunks.id FROM documents JOIN chunks ON document = row"
     " WHERE gone IS NOT NULL)",
@@ -204,6 +208,23 @@ class Catalog:
                 [(id, vector.tobytes()) for id, vector in zip(ids, rows, strict=True)],
             )
             return ids
+
+    def titled(self) -> Iterator[tuple[list[int], list[tuple[str, str]]]]:
+        """Yield the ids, and (title, text), of all chunks, some at a time; to be called inside `writing`."""
+        last = 0
+        with self._write() as db:
+            while rows := db.execute(TITLED, (last,)).fetchall():
+                yield [row[0] for row in rows], [(row[1], row[2]) for row in rows]
+                last = rows[-1][0]
+
+    def replace(self, ids: Sequence[int], vectors: Sequence[tuple[bytes, Vector]], dim: int) -> None:
+        """Give chunks other digests and vectors. Raises StoreMismatch for vectors of another width than `dim`."""
+        with self._write() as db:
+            for id, (digest, vector) in zip(ids, vectors, strict=True):
+                if vector.shape != (dim,):
+                    raise StoreMismatch(f"a vector has shape {vector.shape}, not ({dim},)", hint="check the embedder")
+                db.execute("UPDATE chunks SET digest = ? WHERE id = ?", (digest, id))
+                db.execute("UPDATE vectors SET vector = ? WHERE id = ?", (vector.astype(np.float32).tobytes(), id))
 
     def set(self, **facts: str) -> None:
         """Set facts by name."""

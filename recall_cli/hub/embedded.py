@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from recall_cli.core.index import index_maker
+from recall_cli.errors import StoreMismatch
 from recall_cli.hub.catalog import Catalog
 from recall_cli.hub.lexical import Busy, Lexical, LexicalWriter
 from recall_cli.hub.nouns import Chunk, Document, DocumentState, HubInfo, Passage, Visibility
 from recall_cli.hub.snapshot import Snapshot
 from recall_cli.hub.view import View, build, change, changed, vectors_of
-from recall_cli.types import Ids, Vector
+from recall_cli.types import Ids, Vector, VectorSpace
 
 CATALOG, WORDS = "hub.db", "words"
 WAIT_S = 5.0
@@ -73,6 +75,8 @@ class EmbeddedEngine:
         self,
         upserts: Iterable[tuple[Document, DocumentState, Sequence[Chunk], Vector]],
         removed: Iterable[str] = (),
+        *,
+        fingerprint: str = "",
     ) -> int:
         """Store and remove documents in one write; return the new revision (the old one when nothing was given)."""
         catalog = self._catalog
@@ -83,20 +87,35 @@ class EmbeddedEngine:
             removed = list(removed)
             if not removed:
                 return self.info().revision
-        with self._applying, self._words.writing(WAIT_S) as words:
-            if catalog.written("indexed") != catalog.written("revision"):
-                self._follow(words)
-            with catalog.writing():
-                catalog.sweep()
-                if first is not None:
-                    self._put(words, *first)
-                for upsert in upserts:
-                    self._put(words, *upsert)
-                for id in removed:
-                    self._remove(words, id)
-                revision = catalog.next_revision()
-            words.commit()
-            catalog.set(indexed=str(revision))
+        with self._writing() as words, catalog.writing():
+            if fingerprint not in ("", catalog.written("fingerprint")):
+                raise StoreMismatch(
+                    f"the hub at {catalog.path.parent} has moved to another embedder meanwhile",
+                    hint="ingest again, with the embedder it has now",
+                )
+            catalog.sweep()
+            if first is not None:
+                self._put(words, *first)
+            for upsert in upserts:
+                self._put(words, *upsert)
+            for id in removed:
+                self._remove(words, id)
+            revision = catalog.next_revision()
+        self._see_own()
+        return revision
+
+    def move(
+        self, space: VectorSpace, embed: Callable[[Sequence[tuple[str, str]]], Iterable[tuple[bytes, Vector]]]
+    ) -> int:
+        """Give every chunk the vector of another embedder, in one write; return the new revision."""
+        catalog = self._catalog
+        with self._writing(), catalog.writing():
+            # The vectors so far stay where searches find them until all of the new ones are there.
+            catalog.sweep()
+            for ids, texts in catalog.titled():
+                catalog.replace(ids, list(embed(texts)), space.dim)
+            catalog.set(embedder=space.name, fingerprint=space.fingerprint, dim=str(space.dim))
+            revision = catalog.next_revision()
         self._see_own()
         return revision
 
@@ -153,6 +172,17 @@ class EmbeddedEngine:
     def close(self) -> None:
         """Release everything; a second call does nothing."""
         self._catalog.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[LexicalWriter]:
+        """Hold the right to write documents; at the end, let the word index follow what the catalog has committed."""
+        catalog = self._catalog
+        with self._applying, self._words.writing(WAIT_S) as words:
+            if catalog.written("indexed") != catalog.written("revision"):
+                self._follow(words)
+            yield words
+            words.commit()
+            self._indexed()
 
     def _put(
         self,
@@ -246,6 +276,9 @@ class EmbeddedEngine:
             for word in state.words(np.setdiff1d(wanted, there).tolist()):
                 words.add(*word)
         words.commit()
+        self._indexed()
+
+    def _indexed(self) -> None:
+        """Say that the word index has followed; settings may have made a revision meanwhile, but changed no words."""
         with self._catalog.writing():
-            # Settings may have changed meanwhile, words not.
             self._catalog.set(indexed=self._catalog.written("revision"))

@@ -14,10 +14,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from recall_cli.errors import RecallError
-from recall_cli.types import Ids, Vector
+from recall_cli.types import Ids, Vector, VectorSpace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 LEGS = 30
 """Candidates that each of the two legs (vector, lexical) hands over."""
@@ -230,13 +230,25 @@ class HubEngine(Protocol):
         self,
         upserts: Iterable[tuple[Document, DocumentState, Sequence[Chunk], Vector]],
         removed: Iterable[str] = (),
+        *,
+        fingerprint: str = "",
     ) -> int:
         """Store and remove documents in one write; return the new revision (the old one when nothing was given).
 
         Both are read once, the removals after the upserts: what is to go may be known only when all has come.
+        Raises StoreMismatch for vectors of another width, or when the hub is no longer one of that fingerprint.
 
         :param upserts: document, state, its chunks, and their vectors, shape (len(chunks), dim), unit norm (or zero:
             no known token; such a chunk is found by its words alone).
+        """
+        ...
+
+    def move(
+        self, space: VectorSpace, embed: Callable[[Sequence[tuple[str, str]]], Iterable[tuple[bytes, Vector]]]
+    ) -> int:
+        """Give every chunk the vector of another embedder, in one write; return the new revision.
+
+        :param embed: (title, text) of some chunks -> their digests and vectors in that space, shape (dim,) each.
         """
         ...
 
