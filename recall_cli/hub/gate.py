@@ -49,7 +49,7 @@ class Gate:
         self._hide_private = hide_private
 
     async def enter(self, slug: str, scope: str, *, authorization: list[str], client: str) -> Entry:
-        """Return the hub for a request that may do this. Raises Refusal: 404, 401, 403, 429.
+        """Return the hub for a request that may do this. Raises Refusal: 404, 401, 403, 429; and what `Hubs` raises.
 
         :param authorization: all Authorization headers.
         :param client: the address, which stands for callers without a token.
@@ -63,10 +63,10 @@ class Gate:
         grant = None if token is None else self._tokens.verify(token)
         if found is None:
             raise unknown() if grant is not None else required(scope)
-        hub, info = found
+        engine, info = found
         self.admit(info, grant, scope)
         self._rate.take(f"sub {grant.subject}" if grant is not None else f"at {client}", info.uid)
-        return Entry(hub, info, grant)
+        return Entry(await run_in_threadpool(self._hubs.hub, engine, info), info, grant)
 
     def admit(self, info: HubInfo, grant: Grant | None, scope: str) -> None:
         """Raise Refusal (401, 403 or 404) when this may not be done with the hub as it is now."""

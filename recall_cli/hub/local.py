@@ -39,7 +39,7 @@ def find_hub(hubs: Hubs, folder: Path, slug: str) -> Hub:
     found = hubs.find(slug)
     if found is None:
         raise no_such_hub(folder, slug)
-    return found[0]
+    return hubs.hub(*found)
 
 
 def ask(hub: Hub, question: Question, reranker: LlmReranker | None) -> Answer:

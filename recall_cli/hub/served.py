@@ -7,7 +7,7 @@ from pathlib import Path
 
 from recall_cli.errors import StoreMismatch
 from recall_cli.hub.folder import HubFolder
-from recall_cli.hub.nouns import HubInfo, Reranker
+from recall_cli.hub.nouns import HubEngine, HubInfo, Reranker
 from recall_cli.hub.query import Hub
 from recall_cli.types import Embedder
 
@@ -28,21 +28,27 @@ class Hubs:
         self._hubs: dict[str, Hub] = {}
         self._embedders: dict[tuple[str, int], Embedder] = {}
 
-    def find(self, slug: str) -> tuple[Hub, HubInfo] | None:
-        """Return a hub and its state as of now, None when there is none. The first call for a hub opens it.
+    def find(self, slug: str) -> tuple[HubEngine, HubInfo] | None:
+        """Return a hub's engine and its state as of now, None when there is none. The first call for a hub opens it.
 
-        Raises StoreError where it cannot be read, StoreMismatch where its embedder is not the one it was made with.
+        Raises StoreError where it cannot be read.
         """
         engine = self._folder.find(slug)
         if engine is None:
             self._hubs.pop(slug, None)
             return None
-        info = engine.info()
-        hub = self._hubs.get(slug)
+        return engine, engine.info()
+
+    def hub(self, engine: HubEngine, info: HubInfo) -> Hub:
+        """Return what answers for an engine that was found. The first call for an embedder loads it.
+
+        Raises StoreMismatch where it is not the one that the hub was made with, and what making it raises.
+        """
+        hub = self._hubs.get(info.slug)
         # It may have been made anew, or moved to another embedder, since.
         if hub is None or hub.engine is not engine or hub.embedder.fingerprint != info.fingerprint:
-            hub = self._hubs[slug] = Hub(engine, self._embedder(info), reranker=self._reranker)
-        return hub, info
+            hub = self._hubs[info.slug] = Hub(engine, self._embedder(info), reranker=self._reranker)
+        return hub
 
     def close(self) -> None:
         """Close every hub."""

@@ -223,6 +223,8 @@ def test_a_hub_of_another_embedder_is_422(serve: Serve, monkeypatch: pytest.Monk
     monkeypatch.setattr(server.face.hubs, "_make_embedder", lambda spec, dim: other)
     answer = server.ask()
     assert (answer.status, answer.code) == (422, "embedder_mismatch")
+    server.set("docs", Visibility.PRIVATE)
+    assert server.ask().status == 401, "that is nobody's business who may not ask"
 
 
 def wrong_in(*faults: str) -> tuple[str, str, bytes, dict[str, str]]:
