@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
+from threading import Lock
 from time import perf_counter_ns
 
 from recall_cli.core.policy import cosine
+from recall_cli.errors import StoreMismatch
 from recall_cli.hub.fuse import best_of_documents, fused, order, union
 from recall_cli.hub.nouns import (
     LEGS,
@@ -77,6 +79,7 @@ class Hub:
         self.embedder = embedder
         self._reranker = reranker
         self._spread: tuple[int, Whitening] | None = None
+        self._estimating = Lock()
 
     def recall(self, question: Question) -> Answer:
         """Answer in the fused order, without a reranker. Raises StoreError, and what the embedder raises."""
@@ -132,9 +135,18 @@ class Hub:
     def whitening(self, info: HubInfo) -> Whitening:
         """Return the hub's whitening, estimated again when the hub has changed much since."""
         kept = self._spread
-        if kept is None or abs(info.chunks - kept[0]) > GROWTH * kept[0]:
-            kept = self._spread = (info.chunks, Whitening(self.engine.sample(SAMPLE)))
-        return kept[1]
+        if kept is not None and abs(info.chunks - kept[0]) <= GROWTH * kept[0]:
+            return kept[1]
+        # One thread estimates; meanwhile the others go on with what there is, if there is something.
+        if self._estimating.acquire(blocking=kept is None):
+            try:
+                if self._spread is kept:
+                    self._spread = (info.chunks, Whitening(self.engine.sample(SAMPLE)))
+            finally:
+                self._estimating.release()
+        now = self._spread
+        assert now is not None
+        return now[1]
 
     def close(self) -> None:
         """Release the engine."""
@@ -158,9 +170,12 @@ class Hub:
     def _candidates(self, question: Question) -> Answer:
         """Return every candidate at the question's level, best first."""
         start = perf_counter_ns()
-        info = self.engine.info()
+        self._info()
         found = self.gather(question.text, question.k if question.level is Level.DOC else 0)
         gathered = perf_counter_ns()
+        # As it is now, not as it was before: whoever holds the answer against who may see it, or keeps it for a
+        # revision, must learn of a change that came in between.
+        info = self._info()
         matches = self._fused(info, question, found)
         if question.level is Level.DOC:
             # Only now: each leg may have found another chunk of the same document.
@@ -168,6 +183,16 @@ class Hub:
         fuse_us = found.timings_us["fuse"] + _us_since(gathered)
         timings = found.timings_us | {"fuse": fuse_us, "rerank": 0.0, "total": _us_since(start)}
         return Answer(info, question, matches, timings_us=timings)
+
+    def _info(self) -> HubInfo:
+        """Return the hub's facts. Raises StoreMismatch when it has moved to another embedder."""
+        info = self.engine.info()
+        if info.fingerprint != self.embedder.fingerprint:
+            raise StoreMismatch(
+                f"the hub {info.slug} now holds vectors of {info.embedder}, not of {self.embedder.name}",
+                hint="open it anew, with its own embedder",
+            )
+        return info
 
     def _lexical(self, text: str) -> tuple[Ids, float]:
         start = perf_counter_ns()

@@ -12,10 +12,24 @@ import numpy as np
 import pytest
 
 from recall_cli.core.embed import make_embedder
+from recall_cli.errors import StoreMismatch
 from recall_cli.hub.folder import make_hub, open_hub
 from recall_cli.hub.ingest import ingest
-from recall_cli.hub.nouns import MOST, Answer, Document, Level, Match, Question, Reranker, RerankError, Source
+from recall_cli.hub.nouns import (
+    MOST,
+    Answer,
+    Document,
+    Level,
+    Match,
+    Passage,
+    Question,
+    Reranker,
+    RerankError,
+    Source,
+    Visibility,
+)
 from recall_cli.hub.query import Hub
+from recall_cli.types import Ids
 
 static = cache(partial(make_embedder, "static"))
 TOPICS = {
@@ -146,6 +160,37 @@ def test_what_was_ingested_after_the_first_question_is_found(tmp_path: Path) -> 
     ingest(growing.engine, static(), documents())
     assert ids(growing.recall(Question("bicycle chain")))[0] == "bicycle"
     growing.close()
+
+
+def test_an_answer_says_what_the_hub_is_when_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever checks rights against the answer must see that the hub was closed while it was searched."""
+    hub = hub_of(tmp_path, documents())
+    passages = hub.engine.passages
+
+    def closing(ids: Ids) -> list[Passage]:
+        hub.engine.configure(visibility=Visibility.PRIVATE)
+        return passages(ids)
+
+    monkeypatch.setattr(hub.engine, "passages", closing)
+    assert hub.recall(Question("kettle")).hub.visibility is Visibility.PRIVATE
+    hub.close()
+
+
+def test_vectors_of_another_embedder_are_not_compared(tmp_path: Path) -> None:
+    hub = hub_of(tmp_path, documents())
+    with pytest.raises(StoreMismatch):
+        Hub(hub.engine, make_embedder("hash-v1")).recall(Question("kettle"))
+    hub.close()
+
+
+def test_the_spread_is_estimated_once_until_the_hub_has_grown(tmp_path: Path) -> None:
+    hub = hub_of(tmp_path, documents())
+    first = hub.whitening(hub.engine.info())
+    hub.engine.configure(alpha=0.3)
+    assert hub.whitening(hub.engine.info()) is first
+    ingest(hub.engine, static(), [Document("new", "Something else.")])
+    assert hub.whitening(hub.engine.info()) is not first
+    hub.close()
 
 
 def test_timings_add_up(hub: Hub) -> None:

@@ -18,8 +18,9 @@ from recall_cli.core.embed import make_embedder
 from recall_cli.errors import InputError
 from recall_cli.hub.folder import make_hub, open_hub
 from recall_cli.hub.ingest import ingest
-from recall_cli.hub.nouns import Document, Question
+from recall_cli.hub.nouns import Document, Match, Question, RerankError
 from recall_cli.hub.query import Hub
+from recall_cli.hub.rerank import LlmReranker
 from recall_cli.measure import retrieval_fit, retrieval_limit
 from recall_cli.measure.judgements import load_foreign, load_judgements
 from recall_cli.measure.ranking import ndcg, recall, reciprocal_rank
@@ -218,6 +219,33 @@ def test_only_what_was_shown_to_be_worth_it_is_saved(tmp_path: Path, hub: Hub) -
     assert learned["saved"] == {"min_score": after.min_score}
     assert hub.recall(Question("rising inflation")).results == []
     assert hub.recall(Question("where is the violin?")).results
+
+
+class Turned(LlmReranker):
+    """Likes last what was first, and fails at every third question."""
+
+    asked = 0
+    closed = False
+
+    async def __call__(self, question: str, matches: Sequence[Match]) -> list[float]:
+        self.asked += 1
+        if self.asked % 3 == 0:
+            raise RerankError("timeout")
+        return [float(rank) for rank in range(len(matches))]
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def test_the_reranked_order_is_a_row_and_its_failures_are_counted(tmp_path: Path, hub: Hub) -> None:
+    reranker = Turned()
+    result = run(Hub(hub.engine, static(), reranker=reranker), plan(tmp_path), reranker=reranker)
+    reranked = result.rows[-1]
+    assert reranked["leg"] == "reranked"
+    # The right document comes last of ten, or first where the fused order stood.
+    assert reranked["mrr_at_10"] == pytest.approx((3 + 7 / 10) / 10)
+    assert result.summary["hubs"]["home"]["rerank_failures"] == {"timeout": 3}
+    assert reranker.closed
 
 
 # The weight
