@@ -126,7 +126,9 @@ def set_up(
 def ingest(
     hub: Slug,
     source: Source,
-    prune: Annotated[bool, typer.Option("--prune", help="Remove documents that the source no longer has.")] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove all documents of the hub that the source does not have.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     encoding: Encoding = "",
     hub_dir: HubDir = None,
@@ -164,7 +166,7 @@ def ingest(
 def watch(
     hub: Slug,
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder to watch.", show_default=False)],
-    prune: Annotated[bool, typer.Option("--prune", help="Remove documents whose files are gone.")] = False,
+    prune: Annotated[bool, typer.Option("--prune", help="Remove documents that the folder does not have.")] = False,
     paranoid: Annotated[
         bool, typer.Option("--paranoid", help="Read every file at every look: sizes and times may lie.")
     ] = False,
@@ -177,13 +179,19 @@ def watch(
     `recall hub status` says how fresh it is.
     """
     from recall_cli.cli.hub_views import say_failed, say_refreshed
-    from recall_cli.hub.local import local_hub
-    from recall_cli.hub.watch import Watch, until_stopped
+    from recall_cli.hub.watch import watch_hub
 
-    place = hub_place(hub_dir)
-    with local_hub(place, hub) as opened:
-        work = Watch(opened.engine, opened.embedder, folder, prune=prune, paranoid=paranoid, encoding=encoding)
-        until_stopped(work, place / hub, interval_s=interval, told=say_refreshed, failed=say_failed)
+    watch_hub(
+        hub_place(hub_dir),
+        hub,
+        folder,
+        prune=prune,
+        paranoid=paranoid,
+        encoding=encoding,
+        interval_s=interval,
+        told=say_refreshed,
+        failed=say_failed,
+    )
 
 
 @app.command("query")
@@ -246,15 +254,12 @@ def rm(
     hub_dir: HubDir = None,
 ) -> None:
     """Remove documents of a hub, or the hub with everything in it."""
-    from recall_cli.hub.folder import open_hub, remove_hub
+    from recall_cli.hub.folder import remove_hub
+    from recall_cli.hub.local import remove_documents
 
     folder = hub_place(hub_dir)
     if documents:
-        engine = open_hub(folder, hub)
-        gone = engine.info().documents
-        engine.apply((), documents)
-        gone -= engine.info().documents
-        engine.close()
+        gone = remove_documents(folder, hub, documents)
         note(f"removed {gone:,} of {len(documents):,} documents")
         if not gone:
             raise InputError("none of these documents is there", hint=f"list them with: recall hub export {hub}")

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 
@@ -37,7 +38,9 @@ def ask_served(url: str, slug: str, question: Question, *, environ: Mapping[str,
     token = environ.get(TOKEN, "").strip()
     if token:
         headers["Authorization"] = f"Bearer {token}"
-    request = urllib.request.Request(f"{url.rstrip('/')}/api/hub/{slug}/recall", orjson.dumps(body), headers)
+    request = urllib.request.Request(
+        f"{url.rstrip('/')}/api/hub/{quote(slug, safe='')}/recall", orjson.dumps(body), headers
+    )
     try:
         with _OPENER.open(request, timeout=WAIT_S) as reply:
             answer = orjson.loads(reply.read())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from recall_cli.core.embed import make_embedder
 from recall_cli.types import Embedder
 
@@ -17,4 +19,8 @@ def hub_embedder(spec: str, dim: int | None = None) -> Embedder:
         from recall_cli.hub.remote import make_remote
 
         return make_remote(spec, dim=dim)
+    kind, _, source = spec.partition(":")
+    if kind == "model2vec" and os.path.isdir(source):
+        # A hub is asked from any folder, and not only from the one that it was made in.
+        spec = f"{kind}:{os.path.abspath(source)}"
     return make_embedder(spec)

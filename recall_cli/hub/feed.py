@@ -35,7 +35,7 @@ def feed(
     """Bring a source's documents into a hub. Raises InputError when it has none: then nothing is changed.
 
     :param source: as `sources.documents` reads it.
-    :param prune: remove documents that the source no longer has; none when not all of the source could be read.
+    :param prune: remove the hub's documents that the source does not have; none when not all of it could be read.
     :param dry_run: only say what would be done.
     """
     intake = Intake()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from recall_cli.errors import StoreError
 from recall_cli.hub.catalog import Catalog
 from recall_cli.hub.embedded import CATALOG
 from recall_cli.hub.embedders import hub_embedder
-from recall_cli.hub.folder import hub_names, no_such_hub
+from recall_cli.hub.folder import hub_names, no_such_hub, open_hub
 from recall_cli.hub.nouns import Answer, HubEngine, HubInfo, Question
 from recall_cli.hub.pulse import read_pulse
 from recall_cli.hub.query import Hub
@@ -74,6 +74,17 @@ def owner_of(folder: Path, slugs: Iterable[str]) -> str:
     """Return the owner that all these hubs have in common, "" when there is none. Raises NoSuchHub, StoreError."""
     owners = {_info(folder, slug).owner for slug in slugs}
     return owners.pop() if len(owners) == 1 else ""
+
+
+def remove_documents(folder: Path, slug: str, ids: Sequence[str]) -> int:
+    """Remove documents of a hub in one write; return how many there were. Raises NoSuchHub, StoreError."""
+    engine = open_hub(folder, slug)
+    try:
+        before = engine.info().documents
+        engine.apply((), ids)
+        return before - engine.info().documents
+    finally:
+        engine.close()
 
 
 def exported(engine: HubEngine) -> Iterator[bytes]:

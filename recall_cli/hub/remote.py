@@ -11,6 +11,7 @@ import http.client
 import os
 import random
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ RETRIED = frozenset((408, 429, 500, 502, 503, 504, 529))
 PROBE = "dimension"
 GONE = (ConnectionError, http.client.RemoteDisconnected)
 """What a connection that was kept open ends with when the other side had enough of it."""
+
+Connections = SimpleQueue[http.client.HTTPConnection]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,9 @@ class RemoteEmbedder:
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
         self._sleep = sleep
-        self._idle: SimpleQueue[http.client.HTTPConnection] = SimpleQueue()
+        self._idle: Connections = SimpleQueue()
+        # Embedders have no end in their protocol; whoever lets go of this one lets go of its connections.
+        weakref.finalize(self, _close, self._idle)
         self.dim = dim or len(self._ask([PROBE], QUESTION)[0])
 
     def embed(self, text: str) -> Vector:
@@ -103,11 +108,6 @@ class RemoteEmbedder:
         with ThreadPoolExecutor(LANES, thread_name_prefix="recall-embed") as lanes:
             rows = list(lanes.map(lambda batch: self._rows(batch, BULK), batches))
         return np.concatenate(rows) if rows else np.empty((0, self.dim), dtype=np.float32)
-
-    def close(self) -> None:
-        """Close the connections that are kept open."""
-        while not self._idle.empty():
-            self._idle.get_nowait().close()
 
     def _rows(self, texts: Sequence[str], patience: Patience) -> Vector:
         vectors = np.zeros((len(texts), self.dim), dtype=np.float32)
@@ -179,6 +179,11 @@ class RemoteEmbedder:
 
     def _failed(self, what: str, hint: str) -> UpstreamError:
         return UpstreamError(f"the embedder at {self.url} {what}", hint=hint)
+
+
+def _close(idle: Connections) -> None:
+    while not idle.empty():
+        idle.get_nowait().close()
 
 
 def make_remote(spec: str, *, dim: int | None = None, environ: Mapping[str, str] = os.environ) -> RemoteEmbedder:

@@ -17,12 +17,15 @@ from itertools import chain
 from pathlib import Path
 
 from recall_cli.errors import InputError, RecallError
+from recall_cli.hub.embedders import hub_embedder
 from recall_cli.hub.feed import warnings, with_skipped
 from recall_cli.hub.files import File, find_files
 from recall_cli.hub.ingest import ingest
 from recall_cli.hub.intake import Intake
+from recall_cli.hub.local import find_hub
 from recall_cli.hub.nouns import Document, HubEngine, Report
 from recall_cli.hub.pulse import Pulse, write_pulse
+from recall_cli.hub.served import Hubs
 from recall_cli.hub.sources import read_file
 from recall_cli.logs.clean import clean
 from recall_cli.types import Embedder, Warn
@@ -76,7 +79,7 @@ class Watch:
         paranoid: bool = False,
         encoding: str = "",
     ) -> None:
-        self._engine, self._embedder, self.folder = engine, embedder, folder
+        self.engine, self._embedder, self._folder = engine, embedder, folder
         self._prune, self._paranoid, self._encoding = prune, paranoid, encoding
         self._read: dict[str, _Read] = {}
         """By path."""
@@ -96,10 +99,10 @@ class Watch:
         """
         started = now()
         intake = Intake()
-        files = {file.path: file for file in find_files(self.folder, intake.skipped)}
+        files = {file.path: file for file in find_files(self._folder, intake.skipped)}
         if self._prune and self._read and not files:
             raise InputError(
-                f"the folder {clean(self.folder)} has lost all its documents at once; none was removed from the hub",
+                f"the folder {clean(self._folder)} has lost all its documents at once; none was removed from the hub",
                 hint="mount it again; if it was emptied on purpose, remove the documents with: recall hub rm",
             )
         changed = [file for file in files.values() if self._paranoid or not self._is_known(file)]
@@ -135,21 +138,21 @@ class Watch:
         read: dict[str, _Read] = {}
         found = self._documents(changed, read, intake, now)
         prune = self._prune and not self._begun
-        report = Report(revision=self._engine.info().revision)
+        report = Report(revision=self.engine.info().revision)
         one = next(found, None)
         # To compare with all that the hub has is worth it only for something.
         if one is not None:
             fed = chain([one], found)
-            report = ingest(self._engine, self._embedder, fed, prune=(lambda: intake.is_whole) if prune else False)
+            report = ingest(self.engine, self._embedder, fed, prune=(lambda: intake.is_whole) if prune else False)
         if intake.is_whole:
             removed = self._orphans(read, gone) if self._prune and self._begun else []
             if removed:
-                report.revision = self._engine.apply((), removed)
+                report.revision = self.engine.apply((), removed)
                 report.removed += len(removed)
             for path in gone:
                 del self._read[path]
         self._read |= read
-        return Refresh(with_skipped(report, intake), None, warnings(self.folder, intake, prune=self._prune))
+        return Refresh(with_skipped(report, intake), None, warnings(self._folder, intake, prune=self._prune))
 
     def _documents(
         self, files: list[File], read: dict[str, _Read], intake: Intake, now: Callable[[], float]
@@ -177,38 +180,53 @@ class Watch:
         return sorted(before - after - {""})
 
 
-def until_stopped(
-    work: Watch,
-    hub: Path,
+def watch_hub(
+    place: Path,
+    slug: str,
+    folder: str,
     *,
+    prune: bool = False,
+    paranoid: bool = False,
+    encoding: str = "",
     interval_s: float = INTERVAL_S,
     told: Callable[[Refresh], None],
     failed: Callable[[RecallError], None],
 ) -> None:
-    """Look at the folder again and again, until SIGTERM. A look that fails is told, and the next one tries again.
+    """Look at a folder again and again, until SIGTERM. A look that fails is told, and the next one tries again.
 
-    :param hub: the hub's folder, where signs of life are left (`pulse`).
+    Raises NoSuchHub when the hub is not there, or no longer.
+
+    :param place: the folder of the hubs; signs of life are left in the hub's own (`pulse`).
     :param told: is given what each look changed.
     :param failed: is given an error when it is another one than at the look before.
     """
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    pulse = Pulse(os.path.realpath(work.folder), time.time())
+    hubs = Hubs(place, hub_embedder)
+    pulse = Pulse(os.path.realpath(folder), time.time())
+    work: Watch | None = None
     last = ""
-    while not stop.is_set():
-        try:
-            refresh = work.look()
-        except RecallError as error:
-            if str(error) != last:
-                failed(error)
-            last = str(error)
-        else:
-            last = ""
-            pulse = _beat(pulse, refresh)
-            write_pulse(hub, pulse)
-            if refresh is not None:
-                told(refresh)
-        stop.wait(interval_s)
+    try:
+        while not stop.is_set():
+            hub = find_hub(hubs, place, slug)
+            # One that was removed and made anew knows nothing of what was read before.
+            if work is None or work.engine is not hub.engine:
+                work = Watch(hub.engine, hub.embedder, folder, prune=prune, paranoid=paranoid, encoding=encoding)
+            try:
+                refresh = work.look()
+            except RecallError as error:
+                if str(error) != last:
+                    failed(error)
+                last = str(error)
+            else:
+                last = ""
+                pulse = _beat(pulse, refresh)
+                write_pulse(place / slug, pulse)
+                if refresh is not None:
+                    told(refresh)
+            stop.wait(interval_s)
+    finally:
+        hubs.close()
 
 
 def _beat(pulse: Pulse, refresh: Refresh | None) -> Pulse:

@@ -7,11 +7,13 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from recall_cli.cli.app import main
 from recall_cli.errors import UpstreamError, UsageError
 from recall_cli.hub.embedders import hub_embedder
 from recall_cli.hub.remote import BATCH_TEXTS, BULK, RemoteEmbedder, make_remote, retry_after
@@ -38,7 +40,6 @@ def endpoint(handler: Handler = answer, **options: Any) -> Iterator[tuple[Remote
     try:
         yield embedder, upstream, waits
     finally:
-        embedder.close()
         upstream.close()
 
 
@@ -215,8 +216,7 @@ def test_openais_key_goes_to_openai_alone() -> None:
     upstream = FakeUpstream(answer)
     try:
         for environ, sent in (({"OPENAI_API_KEY": "secret"}, None), ({"RECALL_EMBED_KEY": "mine"}, "Bearer mine")):
-            embedder = make_remote(f"openai:m@{upstream.url}/v1", environ=environ)
-            embedder.close()
+            make_remote(f"openai:m@{upstream.url}/v1", environ=environ)
             assert upstream.seen[-1].header("authorization") == sent
     finally:
         upstream.close()
@@ -231,3 +231,40 @@ def test_a_hub_may_have_any_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RECALL_EMBED_KEY", raising=False)
     assert hub_embedder("hash-v1").dim == 256
     assert hub_embedder("openai:m@https://a.org/v1", dim=1536).dim == 1536
+
+
+def test_a_hub_embeds_over_http_what_is_new_and_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RECALL_HUB_DIR", str(tmp_path / "hubs"))
+    rows = [{"id": str(n), "title": f"Title {n}", "text": "e" * n + " text"} for n in range(1, 6)]
+    source = tmp_path / "docs.jsonl"
+
+    def ingest() -> dict[str, Any]:
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        capsys.readouterr()
+        assert main(["hub", "ingest", "far", str(source), "--json"]) == 0
+        row: dict[str, Any] = json.loads(capsys.readouterr().out)["rows"][0]
+        return row
+
+    upstream = FakeUpstream(answer)
+    try:
+        assert main(["hub", "add", "far", "--embedder", f"openai:m@{upstream.url}/v1"]) == 0
+        upstream.seen.clear()
+        assert ingest()["embedded"] == 5
+        assert [len(seen.json["input"]) for seen in upstream.seen] == [5]
+        rows[2]["text"] = "another text"
+        assert ingest()["embedded"] == 1
+        assert [len(seen.json["input"]) for seen in upstream.seen] == [5, 1]
+        assert main(["hub", "query", "far", "another"]) == 0
+        assert upstream.seen[-1].json["input"] == ["another"]
+    finally:
+        upstream.close()
+    # An endpoint that is down fails the ingest whole: the hub stays as it was.
+    rows[0]["text"] = "new"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setattr("recall_cli.hub.remote.FIRST_WAIT_S", 0.0)
+    assert main(["hub", "ingest", "far", str(source)]) == 5
+    capsys.readouterr()
+    assert main(["hub", "status", "far", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["summary"]["documents"] == 5

@@ -17,10 +17,10 @@ from recall_cli.errors import InputError
 from recall_cli.hub import watch as watching
 from recall_cli.hub.embedded import EmbeddedEngine
 from recall_cli.hub.files import File
-from recall_cli.hub.folder import make_hub, open_hub
+from recall_cli.hub.folder import NoSuchHub, make_hub, open_hub, remove_hub
 from recall_cli.hub.nouns import Document, Report
 from recall_cli.hub.pulse import Pulse, read_pulse, write_pulse
-from recall_cli.hub.watch import UNSETTLED_S, Watch
+from recall_cli.hub.watch import UNSETTLED_S, Refresh, Watch, watch_hub
 
 OLD = 1_700_000_000
 """A time of change that lies well before every look."""
@@ -216,6 +216,26 @@ def test_a_sign_of_life_has_its_age(tmp_path: Path) -> None:
     }  # fmt: skip
     (tmp_path / "watch.json").write_text("half a li")
     assert read_pulse(tmp_path, now=5.0) is None
+
+
+def test_a_watch_ends_with_its_hub(engine: EmbeddedEngine, docs: Path, tmp_path: Path) -> None:
+    hubs = tmp_path / "hubs"
+    told: list[int] = []
+
+    def told_once(refresh: Refresh) -> None:
+        told.append(refresh.report.added)
+        remove_hub(hubs, "h")
+        if len(told) == 1:
+            make_hub(hubs, "h", HashEmbedder())
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(NoSuchHub):
+            watch_hub(hubs, "h", str(docs), interval_s=0.0, told=told_once, failed=pytest.fail)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    # The hub that was made anew under its name was fed from the beginning.
+    assert told == [3, 3]
 
 
 def test_a_watching_process_brings_edits_to_one_that_searches(
