@@ -162,6 +162,27 @@ def ingest(
         output.emit(result, ingest_view)
 
 
+@app.command("reembed")
+def reembed(
+    hub: Slug,
+    embedder: Embedder = "static",
+    hub_dir: HubDir = None,
+    format: options.Format = FormatName.table,
+    json: options.Json = False,
+    out: options.Out = None,
+) -> None:
+    """Move a hub to another embedder; until that is done, it answers with the one before."""
+    with Output(format, json, out) as output:
+        from recall_cli.cli.hub_views import ingest_view
+        from recall_cli.hub.local import reembed
+        from recall_cli.hub.shown import report_json
+        from recall_cli.measure.result import new_result
+
+        result = new_result("hub reembed", {"hub": hub, "embedder": embedder})
+        result.rows = [report_json(reembed(hub_place(hub_dir), hub, embedder, progress=output.progress))]
+        output.emit(result, ingest_view)
+
+
 @app.command("watch")
 def watch(
     hub: Slug,

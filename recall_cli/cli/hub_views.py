@@ -88,7 +88,7 @@ def ingest_view(result: Result) -> Sequence[Block]:
         count(row["revision"]),
         number(row["seconds"], 2),
     )
-    title = "Would be done" if result.params["dry_run"] else "Done"
+    title = "Would be done" if result.params.get("dry_run") else "Done"
     skipped = [
         (REASONS.get(reason, reason), count(times))
         for reason, times in sorted(row["skipped"].items(), key=lambda item: -item[1])

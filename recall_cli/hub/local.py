@@ -16,12 +16,14 @@ from recall_cli.hub.catalog import Catalog
 from recall_cli.hub.embedded import CATALOG
 from recall_cli.hub.embedders import hub_embedder
 from recall_cli.hub.folder import hub_names, no_such_hub, open_hub
-from recall_cli.hub.nouns import Answer, HubEngine, HubInfo, Question
+from recall_cli.hub.ingest import move
+from recall_cli.hub.nouns import Answer, HubEngine, HubInfo, Question, Report
 from recall_cli.hub.pulse import read_pulse
 from recall_cli.hub.query import Hub
 from recall_cli.hub.rerank import LlmReranker
 from recall_cli.hub.served import Hubs
 from recall_cli.hub.shown import hub_json
+from recall_cli.types import Progress
 
 
 @contextmanager
@@ -83,6 +85,20 @@ def remove_documents(folder: Path, slug: str, ids: Sequence[str]) -> int:
         before = engine.info().documents
         engine.apply((), ids)
         return before - engine.info().documents
+    finally:
+        engine.close()
+
+
+def reembed(folder: Path, slug: str, spec: str, *, progress: Progress) -> Report:
+    """Move a hub to another embedder; until all is embedded, it is asked with the one before.
+
+    Raises NoSuchHub, StoreError, or what `embedders.hub_embedder` raises.
+    """
+    embedder = hub_embedder(spec)
+    engine = open_hub(folder, slug)
+    try:
+        total = engine.info().chunks
+        return move(engine, embedder, progress=lambda report: progress(report.chunks, total, "embedding"))
     finally:
         engine.close()
 

@@ -25,6 +25,7 @@ from recall_cli.hub.intake import Intake
 from recall_cli.hub.local import find_hub
 from recall_cli.hub.nouns import Document, HubEngine, Report
 from recall_cli.hub.pulse import Pulse, write_pulse
+from recall_cli.hub.query import Hub
 from recall_cli.hub.served import Hubs
 from recall_cli.hub.sources import read_file
 from recall_cli.logs.clean import clean
@@ -79,7 +80,7 @@ class Watch:
         paranoid: bool = False,
         encoding: str = "",
     ) -> None:
-        self.engine, self._embedder, self._folder = engine, embedder, folder
+        self._engine, self._embedder, self._folder = engine, embedder, folder
         self._prune, self._paranoid, self._encoding = prune, paranoid, encoding
         self._read: dict[str, _Read] = {}
         """By path."""
@@ -138,16 +139,16 @@ class Watch:
         read: dict[str, _Read] = {}
         found = self._documents(changed, read, intake, now)
         prune = self._prune and not self._begun
-        report = Report(revision=self.engine.info().revision)
+        report = Report(revision=self._engine.info().revision)
         one = next(found, None)
         # To compare with all that the hub has is worth it only for something.
         if one is not None:
             fed = chain([one], found)
-            report = ingest(self.engine, self._embedder, fed, prune=(lambda: intake.is_whole) if prune else False)
+            report = ingest(self._engine, self._embedder, fed, prune=(lambda: intake.is_whole) if prune else False)
         if intake.is_whole:
             removed = self._orphans(read, gone) if self._prune and self._begun else []
             if removed:
-                report.revision = self.engine.apply((), removed)
+                report.revision = self._engine.apply((), removed)
                 report.removed += len(removed)
             for path in gone:
                 del self._read[path]
@@ -204,13 +205,14 @@ def watch_hub(
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     hubs = Hubs(place, hub_embedder)
     pulse = Pulse(os.path.realpath(folder), time.time())
-    work: Watch | None = None
+    seen: Hub | None = None
     last = ""
     try:
         while not stop.is_set():
             hub = find_hub(hubs, place, slug)
-            # One that was removed and made anew knows nothing of what was read before.
-            if work is None or work.engine is not hub.engine:
+            # One that was made anew knows nothing of what was read before; one that was moved has another embedder.
+            if hub is not seen:
+                seen = hub
                 work = Watch(hub.engine, hub.embedder, folder, prune=prune, paranoid=paranoid, encoding=encoding)
             try:
                 refresh = work.look()

@@ -126,6 +126,15 @@ def test_settings_are_changed_one_by_one(books: Path, asked: Any) -> None:
     assert after["revision"] > before["revision"]
 
 
+def test_a_hub_moves_to_another_embedder_with_all_it_holds(books: Path, asked: Any) -> None:
+    row = asked("reembed", "books", "--embedder", "static")["rows"][0]
+    assert (row["unchanged"], row["embedded"]) == (3, 3)
+    assert asked("status", "books")["summary"]["embedder"] == "static"
+    assert asked("query", "books", "how do I reset my password?", "-k", "1")["rows"][0]["doc_id"] == "pw"
+    again = asked("ingest", "books", "docs")["rows"][0]
+    assert (again["unchanged"], again["embedded"]) == (3, 0)
+
+
 @pytest.mark.parametrize("format", ["table", "markdown", "csv"])
 def test_people_see_what_happened(format: str, books: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, said in (

@@ -201,7 +201,7 @@ def test_a_write_that_failed_is_tried_again(
     looks(watch, clock, 1)
     write(docs / "a.md", "edited", OLD + 10)
     with monkeypatch.context() as broken:
-        broken.setattr(EmbeddedEngine, "apply", lambda *_: (_ for _ in ()).throw(InputError("full")))
+        broken.setattr(EmbeddedEngine, "apply", lambda *_, **__: (_ for _ in ()).throw(InputError("full")))
         with pytest.raises(InputError):
             looks(watch, clock, 2)
     looks(watch, clock, 1)
