@@ -1,5 +1,8 @@
 """One hub's documents, chunks, vectors and settings in one SQLite file: what is in it is what the hub knows.
 
+A large write is many small ones and a last one: its documents are staged, hidden from searches, and then published
+together. Nothing is locked while they are embedded, and what a killed write has embedded is not embedded again.
+
 The word index and the vector index are made of it. A chunk's id is never used again and its text never changes, so
 both can be brought up to date by comparing ids.
 """
@@ -29,9 +32,9 @@ APPLICATION_ID = 0x52434831
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE documents (row INTEGER PRIMARY KEY, id TEXT NOT NULL, digest BLOB NOT NULL, title TEXT NOT NULL,
-                        url TEXT NOT NULL, updated REAL, chunks INTEGER NOT NULL, gone INTEGER);
-CREATE UNIQUE INDEX documents_by_id ON documents (id) WHERE gone IS NULL;
-CREATE INDEX documents_gone ON documents (gone) WHERE gone IS NOT NULL;
+                        url TEXT NOT NULL, updated REAL, chunks INTEGER NOT NULL, hidden INTEGER);
+CREATE UNIQUE INDEX documents_by_id ON documents (id) WHERE hidden IS NULL;
+CREATE INDEX documents_hidden ON documents (hidden) WHERE hidden IS NOT NULL;
 CREATE TABLE chunks (id INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER NOT NULL, ordinal INTEGER NOT NULL,
                      digest BLOB NOT NULL, text TEXT NOT NULL);
 CREATE INDEX chunks_of_document ON chunks (document, ordinal);
@@ -41,17 +44,19 @@ CREATE TABLE vectors (id INTEGER PRIMARY KEY, vector BLOB NOT NULL);
 
 WAL_KEPT = 64 << 20
 """Bytes to which the write-ahead log is cut after a large ingest."""
-DOCUMENT = "SELECT row, title, url, updated FROM documents WHERE id = ? AND gone IS NULL"
+DOCUMENT = "SELECT row, title, url, updated FROM documents WHERE id = ? AND hidden IS NULL"
 TITLED = (
     "SELECT chunks.id, title, text FROM chunks JOIN documents ON document = row WHERE chunks.id > ?"
     " ORDER BY chunks.id LIMIT 1024"
 )
 SWEEP = (
     "DELETE FROM vectors WHERE id IN (SELECT chunks.id FROM documents JOIN chunks ON document = row"
-    " WHERE gone IS NOT NULL)",
-    "DELETE FROM chunks WHERE document IN (SELECT row FROM documents WHERE gone IS NOT NULL)",
-    "DELETE FROM documents WHERE gone IS NOT NULL",
+    " WHERE hidden IS NOT NULL AND hidden IS NOT ?)",
+    "DELETE FROM chunks WHERE document IN (SELECT row FROM documents WHERE hidden IS NOT NULL AND hidden IS NOT ?)",
+    "DELETE FROM documents WHERE hidden IS NOT NULL AND hidden IS NOT ?",
 )
+STAGE = "INSERT INTO documents (id, digest, title, url, updated, chunks, hidden) VALUES (?, ?, ?, ?, ?, ?, ?)"
+REPLACED = "SELECT id FROM documents WHERE hidden IS NULL AND id IN (SELECT id FROM documents WHERE hidden = ?)"
 PASSAGE = (
     "SELECT chunks.id, documents.id, title, url, ordinal, text FROM chunks JOIN documents ON document = row"
     " WHERE chunks.id = ?"
@@ -125,7 +130,7 @@ class Catalog:
     def states(self) -> Iterator[tuple[str, DocumentState]]:
         """Yield every document's id and state, in the order of the ids."""
         with self._read() as db:
-            rows = db.execute("SELECT id, digest, chunks FROM documents WHERE gone IS NULL ORDER BY id").fetchall()
+            rows = db.execute("SELECT id, digest, chunks FROM documents WHERE hidden IS NULL ORDER BY id").fetchall()
         for id, digest, chunks in rows:
             yield id, DocumentState(digest, chunks)
 
@@ -145,7 +150,7 @@ class Catalog:
             return [Passage(*row) for row in rows if row is not None]
 
     def known(self, digests: Sequence[bytes]) -> Mapping[bytes, Vector]:
-        """Return the vectors of those chunk digests that are stored, those of a write under way too."""
+        """Return the vectors of those chunk digests that are stored, hidden ones too."""
         query = "SELECT vector FROM vectors WHERE id = (SELECT id FROM chunks WHERE digest = ? LIMIT 1)"
         found = {}
         with self._write() as db:
@@ -162,42 +167,37 @@ class Catalog:
             db.execute("BEGIN IMMEDIATE")
             yield
 
-    def sweep(self) -> None:
-        """Delete what was removed in the revisions before: by now no search that sees it can be under way."""
-        with self._write() as db:
-            for table in SWEEP:
-                db.execute(table)
+    def sweep(self, stage: int | None = None) -> None:
+        """Delete what the writes before have replaced, and what writes that never ended have staged.
 
-    def remove(self, id: str) -> list[int]:
-        """Remove a document; return the ids its chunks had, none when it was not there.
-
-        Its rows stay until the next write: a search of the revision before may be about to read them.
+        :param stage: what this one has staged stays.
         """
         with self._write() as db:
-            row = db.execute(DOCUMENT, (id,)).fetchone()
-            if row is None:
-                return []
-            db.execute("UPDATE documents SET gone = 1 WHERE row = ?", row[:1])
-            return [chunk for (chunk,) in db.execute("SELECT id FROM chunks WHERE document = ?", row[:1])]
+            for table in SWEEP:
+                db.execute(table, (stage,))
 
-    def add(self, document: Document, state: DocumentState, chunks: Sequence[Chunk], vectors: Vector) -> range:
-        """Add a document that is not there; return its chunks' ids. Raises StoreMismatch for vectors of another width.
+    def stage(
+        self, stage: int, document: Document, state: DocumentState, chunks: Sequence[Chunk], vectors: Vector
+    ) -> range:
+        """Write a document that no search sees before `publish`; return its chunks' ids.
 
+        Raises StoreMismatch for vectors of another width.
+
+        :param stage: the number of the write it belongs to, not 0.
         :param vectors: shape (len(chunks), dim).
         """
         with self._write() as db:
-            dim = int(db.execute("SELECT value FROM meta WHERE key = 'dim'").fetchone()[0])
+            dim = int(self.written("dim"))
             if len(chunks) and vectors.shape != (len(chunks), dim):
                 raise StoreMismatch(
                     f"{self.path} holds vectors of {dim} dimensions; these have shape {vectors.shape}",
                     hint="embed with the hub's own embedder",
                 )
-            values = (document.id, state.digest, document.title, document.url, document.updated, len(chunks))
-            row = db.execute(
-                "INSERT INTO documents (id, digest, title, url, updated, chunks) VALUES (?, ?, ?, ?, ?, ?)", values
-            ).lastrowid
-            first = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'chunks'").fetchone()
-            ids = range((first[0] if first else 0) + 1, (first[0] if first else 0) + 1 + len(chunks))
+            facts = (document.id, state.digest, document.title, document.url, document.updated, len(chunks), stage)
+            row = db.execute(STAGE, facts).lastrowid
+            last = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'chunks'").fetchone()
+            first = last[0] + 1 if last else 1
+            ids = range(first, first + len(chunks))
             db.executemany(
                 "INSERT INTO chunks VALUES (?, ?, ?, ?, ?)",
                 [(id, row, chunk.ordinal, chunk.digest, chunk.text) for id, chunk in zip(ids, chunks, strict=True)],
@@ -208,6 +208,25 @@ class Catalog:
                 [(id, vector.tobytes()) for id, vector in zip(ids, rows, strict=True)],
             )
             return ids
+
+    def publish(self, stage: int) -> list[int]:
+        """Let searches see what was staged, in place of the documents of the same ids; return those' chunk ids."""
+        with self._write() as db:
+            replaced = [chunk for (id,) in db.execute(REPLACED, (stage,)).fetchall() for chunk in self.remove(id)]
+            db.execute("UPDATE documents SET hidden = NULL WHERE hidden = ?", (stage,))
+            return replaced
+
+    def remove(self, id: str) -> list[int]:
+        """Remove a document; return the ids its chunks had, none when it was not there.
+
+        Its rows stay until the next write: a search of the revision before may be about to read them.
+        """
+        with self._write() as db:
+            row = db.execute(DOCUMENT, (id,)).fetchone()
+            if row is None:
+                return []
+            db.execute("UPDATE documents SET hidden = 0 WHERE row = ?", row[:1])
+            return [chunk for (chunk,) in db.execute("SELECT id FROM chunks WHERE document = ?", row[:1])]
 
     def titled(self) -> Iterator[tuple[list[int], list[tuple[str, str]]]]:
         """Yield the ids, and (title, text), of all chunks, some at a time; to be called inside `writing`."""

@@ -59,13 +59,9 @@ def document_digest(title: str, url: str, text: str) -> bytes:
 
 
 def _digest(*parts: str) -> bytes:
+    raw = [part.encode("utf-8", "surrogatepass") for part in parts]
     # Lengths stand before the parts, so that no two lists of parts give the same bytes.
-    digest = blake3()
-    for part in parts:
-        raw = part.encode("utf-8", "surrogatepass")
-        digest.update(len(raw).to_bytes(8, "little"))
-        digest.update(raw)
-    return digest.digest(16)
+    return blake3(b"".join([*(len(part).to_bytes(8, "little") for part in raw), *raw])).digest(16)
 
 
 def _fences(text: str) -> list[tuple[int, int]]:

@@ -7,11 +7,13 @@ in between leaves a word index that lags behind: whoever opens or asks the hub n
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +33,10 @@ WAIT_S = 5.0
 RETRY_S = 0.1
 """How often a search looks whether a word index that lags behind can be brought up to date."""
 NEVER = float("inf")
+BATCH = 1_024
+"""Chunks staged in one transaction."""
+
+Upsert = tuple[Document, DocumentState, Sequence[Chunk], Vector]
 
 
 class EmbeddedEngine:
@@ -73,7 +79,7 @@ class EmbeddedEngine:
 
     def apply(
         self,
-        upserts: Iterable[tuple[Document, DocumentState, Sequence[Chunk], Vector]],
+        upserts: Iterable[Upsert],
         removed: Iterable[str] = (),
         *,
         fingerprint: str = "",
@@ -87,20 +93,26 @@ class EmbeddedEngine:
             removed = list(removed)
             if not removed:
                 return self.info().revision
-        with self._writing() as words, catalog.writing():
-            if fingerprint not in ("", catalog.written("fingerprint")):
-                raise StoreMismatch(
-                    f"the hub at {catalog.path.parent} has moved to another embedder meanwhile",
-                    hint="ingest again, with the embedder it has now",
-                )
-            catalog.sweep()
-            if first is not None:
-                self._put(words, *first)
-            for upsert in upserts:
-                self._put(words, *upsert)
-            for id in removed:
-                self._remove(words, id)
-            revision = catalog.next_revision()
+        stage = secrets.randbits(62) + 1
+        with self._writing() as words:
+            for batch in _batches(upserts if first is None else chain((first,), upserts)):
+                with catalog.writing():
+                    for document, state, chunks, vectors in batch:
+                        for id, chunk in zip(
+                            catalog.stage(stage, document, state, chunks, vectors), chunks, strict=True
+                        ):
+                            words.add(id, document.title, chunk.text)
+            with catalog.writing():
+                if fingerprint not in ("", catalog.written("fingerprint")):
+                    raise StoreMismatch(
+                        f"the hub at {catalog.path.parent} has moved to another embedder meanwhile",
+                        hint="ingest again, with the embedder it has now",
+                    )
+                catalog.sweep(stage)
+                words.remove(catalog.publish(stage))
+                for name in removed:
+                    words.remove(catalog.remove(name))
+                revision = catalog.next_revision()
         self._see_own()
         return revision
 
@@ -184,23 +196,6 @@ class EmbeddedEngine:
             words.commit()
             self._indexed()
 
-    def _put(
-        self,
-        words: LexicalWriter,
-        document: Document,
-        state: DocumentState,
-        chunks: Sequence[Chunk],
-        vectors: Vector,
-    ) -> None:
-        self._remove(words, document.id)
-        ids = self._catalog.add(document, state, chunks, vectors)
-        for id, chunk in zip(ids, chunks, strict=True):
-            words.add(id, document.title, chunk.text)
-
-    def _remove(self, words: LexicalWriter, id: str) -> None:
-        for chunk in self._catalog.remove(id):
-            words.remove(chunk)
-
     def _see_own(self) -> None:
         """Let searches see what this process has just written."""
         with self._refreshing:
@@ -235,6 +230,8 @@ class EmbeddedEngine:
         self._seen, self._retry_at = self._catalog.version(), NEVER
         try:
             with self._catalog.snapshot() as state:
+                if state.revision == self._view.info.revision:
+                    return  # something was staged
                 if state.is_indexed:
                     self._show(state)
                     return
@@ -271,8 +268,7 @@ class EmbeddedEngine:
         """Give the word index what the catalog has and it has not; while this runs nobody else writes documents."""
         with self._catalog.snapshot() as state:
             wanted, there = state.chunk_ids(), self._words.ids()
-            for id in np.setdiff1d(there, wanted).tolist():
-                words.remove(id)
+            words.remove(np.setdiff1d(there, wanted).tolist())
             for word in state.words(np.setdiff1d(wanted, there).tolist()):
                 words.add(*word)
         words.commit()
@@ -282,3 +278,17 @@ class EmbeddedEngine:
         """Say that the word index has followed; settings may have made a revision meanwhile, but changed no words."""
         with self._catalog.writing():
             self._catalog.set(indexed=self._catalog.written("revision"))
+
+
+def _batches(upserts: Iterable[Upsert]) -> Iterator[list[Upsert]]:
+    """Yield the upserts in lists of about `BATCH` chunks."""
+    batch: list[Upsert] = []
+    size = 0
+    for upsert in upserts:
+        batch.append(upsert)
+        size += len(upsert[2])
+        if size >= BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

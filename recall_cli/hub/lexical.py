@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -187,9 +187,9 @@ class LexicalWriter:
         document.add_text("text", f"{title}\n{title}\n{text}" if title else text)
         self._writer.add_document(document)
 
-    def remove(self, id: int) -> None:
-        """Remove a chunk."""
-        self._removed.append(id)
+    def remove(self, ids: Iterable[int]) -> None:
+        """Remove chunks."""
+        self._removed += ids
 
     def commit(self) -> None:
         """Make the changes last. Raises StoreError when the disk refuses them."""

@@ -236,7 +236,8 @@ class HubEngine(Protocol):
         """Store and remove documents in one write; return the new revision (the old one when nothing was given).
 
         Both are read once, the removals after the upserts: what is to go may be known only when all has come.
-        Raises StoreMismatch for vectors of another width, or when the hub is no longer one of that fingerprint.
+        An id comes once. Raises StoreMismatch for vectors of another width, and when the hub's fingerprint is no longer
+        the one given.
 
         :param upserts: document, state, its chunks, and their vectors, shape (len(chunks), dim), unit norm (or zero:
             no known token; such a chunk is found by its words alone).

@@ -16,8 +16,8 @@ from recall_cli.types import Ids, Vector
 BLOCK_BYTES = 64 << 20
 """Vectors read at a time. Large blocks: the index codes its rows anew as their mean moves with each of them."""
 
-COUNTS = "SELECT COUNT(*), SUM(chunks) FROM documents WHERE gone IS NULL"
-GONE = "SELECT chunks.id FROM documents JOIN chunks ON document = row WHERE gone IS NOT NULL"
+COUNTS = "SELECT COUNT(*), SUM(chunks) FROM documents WHERE hidden IS NULL"
+HIDDEN = "SELECT chunks.id FROM documents JOIN chunks ON document = row WHERE hidden IS NOT NULL"
 WORDS = "SELECT chunks.id, title, text FROM chunks JOIN documents ON document = row WHERE chunks.id = ?"
 
 
@@ -42,6 +42,11 @@ class Snapshot:
         self._meta: dict[str, str] = dict(db.execute("SELECT key, value FROM meta"))
 
     @property
+    def revision(self) -> int:
+        """The number of this state."""
+        return int(self._meta["revision"])
+
+    @property
     def is_indexed(self) -> bool:
         """Whether the word index has been given all of this state."""
         return self._meta["indexed"] == self._meta["revision"]
@@ -58,7 +63,7 @@ class Snapshot:
             embedder=meta["embedder"],
             fingerprint=meta["fingerprint"],
             dim=int(meta["dim"]),
-            revision=int(meta["revision"]),
+            revision=self.revision,
             documents=documents,
             chunks=chunks or 0,
             updated=float(meta["updated"]) if "updated" in meta else None,
@@ -70,11 +75,11 @@ class Snapshot:
         """Return the ids of all chunks, in order."""
         # Unordered, SQLite reads them off its narrowest index; by id, it would walk all texts.
         ids = np.sort(np.array(self._db.execute("SELECT id FROM chunks").fetchall(), np.int64).reshape(-1))
-        gone = np.array(self._db.execute(GONE).fetchall(), np.int64).reshape(-1)
-        return np.setdiff1d(ids, gone, assume_unique=True) if len(gone) else ids
+        hidden = np.array(self._db.execute(HIDDEN).fetchall(), np.int64).reshape(-1)
+        return np.setdiff1d(ids, hidden, assume_unique=True) if len(hidden) else ids
 
     def vectors_after(self, id: int) -> Iterator[tuple[Ids, Vector]]:
-        """Yield (ids, vectors (n, dim)) of the chunks with a larger id, in order, block by block; gone ones too."""
+        """Yield (ids, vectors (n, dim)) of the chunks with a larger id, in order, block by block; hidden ones too."""
         dim = int(self._meta["dim"])
         cursor = self._db.execute("SELECT id, vector FROM vectors WHERE id > ? ORDER BY id", (id,))
         while rows := cursor.fetchmany(max(1, BLOCK_BYTES // (4 * dim))):

@@ -80,6 +80,6 @@ def vectors_of(view: View, ids: Ids) -> Vector:
 
 
 def _wanted(ids: Ids, vectors: Vector, wanted: Ids) -> tuple[Ids, Vector]:
-    """Leave out what is gone, and the zero vectors of texts without a known token, which only their words find."""
+    """Leave out what is hidden, and the zero vectors of texts without a known token, which only their words find."""
     keep = vectors.any(axis=1) & np.isin(ids, wanted, assume_unique=True)
     return (ids, vectors) if keep.all() else (ids[keep], vectors[keep])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -29,7 +30,7 @@ PREAMBLE = """
 import os, signal, sys
 from pathlib import Path
 from recall_cli.core.embed import HashEmbedder
-from recall_cli.hub import ingest as ingesting
+from recall_cli.hub import embedded, ingest as ingesting
 from recall_cli.hub.catalog import Catalog
 from recall_cli.hub.folder import open_hub
 from recall_cli.hub.ingest import ingest
@@ -93,7 +94,7 @@ def test_a_process_killed_in_the_middle_leaves_the_revision_before(place: Path, 
     process = child(
         place,
         """
-        ingesting.BATCH = 2
+        ingesting.BATCH = embedded.BATCH = 2
         def slowly():
             yield from NEW[:7]
             print("in the middle", flush=True)
@@ -112,7 +113,20 @@ def test_a_process_killed_in_the_middle_leaves_the_revision_before(place: Path, 
     other.close()
     report = ingest(engine, EMBEDDER, NEW)
     assert (report.added, report.changed, report.revision) == (3, 9, 2)
+    # What the killed one had embedded is not embedded again.
+    assert report.embedded == len(NEW) - 6
     assert texts(engine) == AFTER
+    assert hidden(place) == len(NEW) - 3, "only what this write has replaced is still there"
+    ingest(engine, EMBEDDER, [NEW[0]], prune=True)
+    assert hidden(place) == len(AFTER) - 1
+
+
+def hidden(place: Path) -> int:
+    """Return how many documents are in the file that no search sees."""
+    db = sqlite3.connect(place / "hub" / "hub.db")
+    [(count,)] = db.execute("SELECT COUNT(*) FROM documents WHERE hidden IS NOT NULL").fetchall()
+    db.close()
+    return count
 
 
 AT = {
@@ -164,7 +178,7 @@ def test_one_writer_at_a_time(place: Path, engine: EmbeddedEngine, monkeypatch: 
     process = child(
         place,
         """
-        ingesting.BATCH = 2
+        ingesting.BATCH = embedded.BATCH = 2
         def slowly():
             yield from NEW[:7]
             print("in the middle", flush=True)
@@ -179,7 +193,10 @@ def test_one_writer_at_a_time(place: Path, engine: EmbeddedEngine, monkeypatch: 
     with pytest.raises(Busy):
         ingest(engine, EMBEDDER, [Document("more", "one marker more")])
     assert texts(engine) == BEFORE
+    # Who may ask can be changed all the time: an ingest locks nobody out before its last moment.
+    assert engine.configure(visibility=Visibility.PRIVATE).revision == 2
     process.communicate("", timeout=60)
+    assert (engine.info().visibility, engine.info().revision) == (Visibility.PRIVATE, 3)
     assert texts(engine) == AFTER
 
 

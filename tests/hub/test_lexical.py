@@ -73,8 +73,7 @@ def test_ids_are_found_whatever_they_are(tmp_path: Path) -> None:
         assert words.search(f"n{id}", 5)[0].tolist() == [id]
         assert words.score(f"n{id}", np.array([id, 7]))[0] > 0
     with words.writing() as writer:
-        for id in ids[2:]:
-            writer.remove(id)
+        writer.remove(ids[2:])
         writer.commit()
     words.reload()
     assert words.ids().tolist() == [1, 2]
@@ -84,7 +83,7 @@ def test_what_is_not_committed_is_forgotten(tmp_path: Path) -> None:
     words = fill(tmp_path / "words", {1: ("", "wing")})
     with words.writing() as writer:
         writer.add(2, "", "wing")
-        writer.remove(1)
+        writer.remove([1])
     words.reload()
     assert words.ids().tolist() == [1]
 
