@@ -78,7 +78,10 @@ _DIRECTIONS = tuple(
         (r"false_|error_per_query|different|unsure", Better.LOWER),
         (r"per_s\b|per_cpu_s\b|speedup", Better.HIGHER),
         (r"_us\b|_s\b|^ratios\.|^over_static\.|cpu_|rss_|_mb\b|bytes", Better.LOWER),
-        (r"right_rate|recall_at|ndcg|mrr|gain_over|nearest_found|\bauc\b|hit_rate|saved|answers_equal|tiers\..*usd", Better.HIGHER),
+        (
+            r"right_rate|recall_at|ndcg|mrr|gain_over|nearest_found|\bauc\b|hit_rate|saved|answers_equal|tiers\..*usd",
+            Better.HIGHER,
+        ),
     )
 )
 _TIMED = re.compile(r"_us\b|_s\b|^ratios\.|^over_static\.|speedup|cpu_|rss_|_mb\b|bytes")
