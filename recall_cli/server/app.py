@@ -10,10 +10,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import orjson
-
 from recall_cli.server import relay
-from recall_cli.server.asgi import JSON, SSE, Gone, Headers, Receive, Refused, Scope, Send, read_body, respond
+from recall_cli.server.asgi import JSON, Gone, Headers, Receive, Refused, Scope, Send, read_body, respond
 from recall_cli.server.dialect import BY_PATH, Dialect
 from recall_cli.server.keeper import Keeper
 from recall_cli.server.log import AccessLog
@@ -21,10 +19,11 @@ from recall_cli.server.metrics import Metrics
 from recall_cli.server.passing import pass_through
 from recall_cli.server.protocol import CYCLE, write_whole
 from recall_cli.server.proxy import Ask, Planner, by_name, objection, read_controls
+from recall_cli.server.replay import hit_headers, replay, withheld
 from recall_cli.server.settings import Settings
 from recall_cli.server.upstream import Upstream
 from recall_cli.server.verify import Opinion, Verifier
-from recall_cli.types import Bypass, Completion, Decision, Lookup, Outcome
+from recall_cli.types import Bypass, Decision, Lookup, Outcome
 
 INSIDE = frozenset({"/recall", "/healthz", "/readyz", "/metrics"})
 """Paths that are ours and never reach an upstream."""
@@ -150,7 +149,7 @@ class Proxy:
             if not reason and not self.settings.shadow and found.decision.outcome is Outcome.SEMANTIC:
                 reason = await self._second_opinion(ask, found, call)
             if reason:
-                found, serves = _refused(found, reason), False
+                found, serves = withheld(found, reason), False
         decision = found.decision
         record["outcome"] = decision.outcome.value
         record["reason"] = decision.reason
@@ -193,18 +192,9 @@ class Proxy:
         answer, decision, dialect = found.completion, found.decision, call.dialect
         assert answer is not None
         body = replay(dialect, answer, stream=ask.stream, usage=ask.wants_usage)
-        headers = [
-            SSE if ask.stream else JSON,
-            _length(body),
-            (b"x-recall", decision.outcome.encode()),
-            (b"x-recall-entry", str(decision.entry).encode()),
-            (b"age", str(max(0, int(record["time"] - answer.created))).encode()),
-            (dialect.id_header, record["id"].encode()),
-        ]
-        if decision.outcome is Outcome.SEMANTIC:
-            headers.append((b"x-recall-similarity", b"%.4f" % (decision.similarity or 0.0)))
-        if decision.cutoff is not None:
-            headers.append((b"x-recall-cutoff", b"%.4f" % decision.cutoff))
+        headers = hit_headers(
+            dialect, answer, decision, stream=ask.stream, size=len(body), now=record["time"], id=record["id"]
+        )
         if not write_whole(cycle, headers, body):
             await respond(send, 200, headers, body)
         record["status"] = 200
@@ -244,20 +234,6 @@ class Proxy:
             self._proven[self.planner.walls.credential(dict(headers))] = time.monotonic()
 
         return prove
-
-
-def replay(dialect: Dialect, answer: Completion, *, stream: bool, usage: bool) -> bytes:
-    """Return a stored answer as the caller wants it."""
-    if not stream:
-        return answer.body
-    return dialect.split(orjson.loads(answer.body), usage=usage)
-
-
-def _refused(found: Lookup, reason: str) -> Lookup:
-    """Return a hit that may not be served as the miss it is then: a fresh answer takes its place."""
-    decision = found.decision
-    miss = Decision(Outcome.MISS, decision.similarity, decision.cutoff, decision.entry, reason)
-    return Lookup(miss, None, found.vector, found.evidence)
 
 
 def _length(body: bytes) -> tuple[bytes, bytes]:

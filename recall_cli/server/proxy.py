@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,13 +10,14 @@ from typing import Any
 import orjson
 from blake3 import blake3
 
+from recall_cli.core.contents import TENANTS
 from recall_cli.core.request import DIGEST_BYTES, parse_body
 from recall_cli.core.text_facts import is_anaphoric
 from recall_cli.logs.answer import read as read_answer
 from recall_cli.logs.usage import normalise
 from recall_cli.server.dialect import Dialect
 from recall_cli.server.settings import Settings
-from recall_cli.types import Bypass, Completion, Json, Lookup, Outcome, Request, Usage
+from recall_cli.types import Bypass, Completion, Json, Lookup, Outcome, Request, Store, Usage
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 """As ASGI has them: names in lower case."""
@@ -35,6 +37,8 @@ SHAPING = (b"anthropic-version", b"anthropic-beta", b"openai-beta")
 
 LISTS = (b"cache-control", b"connection", b"x-recall-cutoff")
 """Headers of which every line counts: the second must not undo a `no-store` in the first."""
+
+KEY_BYTES = 32
 
 KNOWN_CREDENTIALS = 4_096
 """Tenants whose digest is remembered, to not make it anew at every request."""
@@ -130,6 +134,16 @@ class Walls:
                 self._known.clear()
             known = self._known[said] = blake3(repr(said).encode(), key=self._key).hexdigest(length=16)
         return known
+
+
+def tenant_key(store: Store) -> bytes:
+    """Return the key of the tenants' digests, made once a store: with another one no entry would be found again."""
+    saved = (store.saved(TENANTS) or {}).get("key")
+    if isinstance(saved, str) and len(saved) == 2 * KEY_BYTES:
+        return bytes.fromhex(saved)
+    key = secrets.token_bytes(KEY_BYTES)
+    store.save(TENANTS, {"key": key.hex()})
+    return key
 
 
 def by_name(headers: RawHeaders) -> dict[bytes, bytes]:

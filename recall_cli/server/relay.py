@@ -18,12 +18,12 @@ from recall_cli.server.dialect import OPENAI, Dialect
 from recall_cli.server.flight import Flight, Seat
 from recall_cli.server.keeper import Keeper
 from recall_cli.server.metrics import Metrics
-from recall_cli.server.proxy import Ask, by_name, is_finished
+from recall_cli.server.proxy import Ask, by_name
+from recall_cli.server.replay import miss_headers, read_body
 from recall_cli.server.settings import Settings
 from recall_cli.server.upstream import Upstream, chunks, request_headers
 from recall_cli.server.verify import Call as Caller
 from recall_cli.server.verify import Fresh, Verifier
-from recall_cli.server.wire import events
 from recall_cli.types import Decision, Json, Lookup, Outcome
 
 ACCEPT_PLAIN = ("Accept-Encoding", "identity")
@@ -206,13 +206,13 @@ class Relays:
             headers.append(SSE if ask.stream else JSON)
         headers = [(name, value) for name, value in headers if name != b"content-length"]
         headers.append((b"content-length", str(len(body)).encode()))
-        await respond(send, flight.status, [*headers, *told(call.decision, record)], body)
+        await respond(send, flight.status, [*headers, *_told(call.decision, record)], body)
 
     async def _relay_stream(self, call: Call, flight: Flight, seat: Seat, send: Send, record: dict[str, Any]) -> None:
         headers = flight.headers
         if flight.keeps_plain:
             headers = [(name, value) for name, value in headers if name != b"content-length"]
-        headers = [*headers, *told(call.decision, record)]
+        headers = [*headers, *_told(call.decision, record)]
         await send({"type": "http.response.start", "status": flight.status, "headers": headers})
         async for data in seat.pieces():
             await send({"type": "http.response.body", "body": data, "more_body": True})
@@ -241,34 +241,16 @@ class Relays:
         why = why or flight.fault
         body = call.dialect.error_body(flight.fault_status, "upstream_error", why)
         record |= {"status": flight.fault_status, "fault": why}
-        headers = [JSON, (b"content-length", str(len(body)).encode()), *told(call.decision, record)]
+        headers = [JSON, (b"content-length", str(len(body)).encode()), *_told(call.decision, record)]
         await respond(send, flight.fault_status, headers, body)
 
 
-def told(decision: Decision | None, record: dict[str, Any]) -> Headers:
-    """Return the headers that tell what was decided for a request that went upstream."""
-    outcome, reason = record.get("outcome", Outcome.BYPASS), record.get("reason", "")
-    said = f"{outcome}; reason={reason}" if reason else outcome
-    headers = [(b"x-recall", said.encode())]
-    if decision is not None and decision.similarity is not None:
-        headers.append((b"x-recall-similarity", b"%.4f" % decision.similarity))
-        if decision.cutoff is not None:
-            headers.append((b"x-recall-cutoff", b"%.4f" % decision.cutoff))
-        if decision.entry is not None:
-            headers.append((b"x-recall-nearest", str(decision.entry).encode()))
-    return headers
+def _told(decision: Decision | None, record: dict[str, Any]) -> Headers:
+    return miss_headers(decision, record.get("outcome", Outcome.BYPASS), record.get("reason", ""))
 
 
 def _read(flight: Flight, raw: bytes) -> tuple[Json | None, bool]:
-    """Return (body, whole?) of an answer, streamed or not."""
-    if flight.is_sse:
-        joined, whole = flight.dialect.join(events(raw))
-        return joined, whole and joined is not None and is_finished(joined)
-    try:
-        body = orjson.loads(raw)
-    except ValueError:
-        return None, False
-    return (body, is_finished(body)) if isinstance(body, dict) else (None, False)
+    return read_body(flight.dialect, raw, is_sse=flight.is_sse)
 
 
 async def _watch(receive: Receive, seat: Seat) -> None:

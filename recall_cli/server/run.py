@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from recall_cli.core.cache import Cache
 from recall_cli.core.compare import VERSION
-from recall_cli.core.contents import TENANTS
 from recall_cli.core.embed import make_embedder
 from recall_cli.core.evidence import VETOES
 from recall_cli.core.index import index_maker
@@ -37,7 +36,7 @@ from recall_cli.server.inside import make_inside
 from recall_cli.server.keeper import Keeper
 from recall_cli.server.log import AccessLog
 from recall_cli.server.metrics import Metrics
-from recall_cli.server.proxy import Planner, Walls
+from recall_cli.server.proxy import Planner, Walls, tenant_key
 from recall_cli.server.settings import Settings
 from recall_cli.server.upstream import Upstream
 from recall_cli.server.verify import Verifier, make_opinion
@@ -53,8 +52,6 @@ FLUSH_S = 10.0
 
 SWITCH_S = 0.0002
 """Longest turn of a background thread while the event loop waits for the interpreter: Python's default is 5 ms."""
-
-KEY_BYTES = 32
 
 GC_EVERY = 10_000
 """New objects between two looks of the collector at the youngest."""
@@ -140,7 +137,7 @@ class Server:
             self.verifier,
             self.metrics,
             self.log,
-            Planner(Walls(_tenant_key(store), settings), settings),
+            Planner(Walls(tenant_key(store), settings), settings),
             make_opinion(settings.verify_on_hit),
         )
         self.verifier.stored = lambda entry, ask, answer: self.log.write(
@@ -338,16 +335,6 @@ def _store(plan: Plan, embedder: Embedder) -> tuple[Store, bool]:
         with suppress(OSError):
             os.chmod(path, 0o600)  # prompts and answers are nobody else's
     return HotStore(store), False
-
-
-def _tenant_key(store: Store) -> bytes:
-    """Return the key of the tenants' digests, made once a store: with another one no entry would be found again."""
-    saved = (store.saved(TENANTS) or {}).get("key")
-    if isinstance(saved, str) and len(saved) == 2 * KEY_BYTES:
-        return bytes.fromhex(saved)
-    key = secrets.token_bytes(KEY_BYTES)
-    store.save(TENANTS, {"key": key.hex()})
-    return key
 
 
 def _quiet() -> None:

@@ -21,6 +21,7 @@ from recall_cli.logs.answer import read as read_answer
 from recall_cli.server.keeper import Keeper
 from recall_cli.server.metrics import Metrics
 from recall_cli.server.proxy import Ask, completion, is_finished, storable
+from recall_cli.server.replay import same_answer
 from recall_cli.types import Completion, Json, Lookup, Outcome, Put
 
 AUDITS_AT_ONCE = 4
@@ -208,15 +209,7 @@ class Verifier:
         return verdict.label
 
     def _said(self, found: Lookup, body: Json) -> Same:
-        entry = found.decision.entry
-        stored = found.completion
-        if stored is None and entry is not None:
-            stored = self._keeper.cache.store.get(entry)
-        fresh = read_answer(body).text
-        if stored is None or fresh is None:
-            return Same.UNSURE
-        old = read_answer(orjson.loads(stored.body)).text
-        return Same.UNSURE if old is None else self._compare(fresh, old).verdict
+        return same_answer(self._keeper.cache, self._compare, found, body)
 
 
 def make_opinion(name: str) -> Opinion | None:

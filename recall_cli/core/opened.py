@@ -1,0 +1,55 @@
+"""A cache by one call, for programs that hold it themselves."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from recall_cli.core.cache import Cache
+from recall_cli.core.compare import VERSION
+from recall_cli.core.embed import DEFAULT_EMBEDDER, make_embedder
+from recall_cli.core.index import index_maker
+from recall_cli.core.policies import make_policy
+from recall_cli.core.policy import DEFAULT_TAU
+from recall_cli.core.sqlite import SqliteStore
+from recall_cli.types import Embedder
+
+
+def open_cache(
+    path: str | Path | None = None,
+    *,
+    embedder: str | Embedder = DEFAULT_EMBEDDER,
+    index: str = "auto",
+    policy: str = "static",
+    tau: float = DEFAULT_TAU,
+    target_false_hit: float = 0.01,
+    ttl: float | None = None,
+    max_entries: int | None = None,
+    max_bytes: int | None = None,
+) -> Cache:
+    """Return a cache in a SQLite file, made when it is not there, or in memory. Close it to keep times of use.
+
+    Raises StoreError when the file is no store, StoreMismatch when its vectors are another embedder's.
+
+    :param path: the file; None keeps everything in memory.
+    :param embedder: a name as `make_embedder` takes it, or one that is loaded.
+    :param policy: "static", which serves from `tau` on, or "adaptive", which learns a cutoff a namespace that
+        holds `target_false_hit`.
+    :param ttl: seconds an entry lives; None: until it is evicted.
+    """
+    model = make_embedder(embedder) if isinstance(embedder, str) else embedder
+    return Cache(
+        embedder=model,
+        policy=make_policy(
+            policy,
+            tau=tau,
+            target_false_hit=target_false_hit,
+            version=f"{model.fingerprint[:16]}/{VERSION}",
+            seed=secrets.randbits(32),
+        ),
+        store=None if path is None else SqliteStore(path, embedder=model),
+        make_index=index_maker(index, model.dim),
+        ttl=ttl,
+        max_entries=max_entries,
+        max_bytes=max_bytes,
+    )
