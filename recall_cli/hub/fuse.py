@@ -59,10 +59,10 @@ def fused(question: Vector, vectors: Vector, bm25: Vector, *, alpha: float, whit
 
 
 def stretched(scores: Vector) -> Vector:
-    """Return scores moved and scaled to 0..1; all 0 where they do not differ."""
+    """Return scores moved and scaled to 0..1; where they do not differ, 1 if they say something and 0 if not."""
     low, high = scores.min(), scores.max()
     if high <= low:
-        return np.zeros_like(scores)
+        return np.full_like(scores, high > 0)
     even: Vector = (scores - low) / (high - low)
     return even
 

@@ -89,8 +89,8 @@ def test_no_candidate_is_no_score() -> None:
 @given(arrays(np.float32, st.integers(1, 20), elements=st.floats(0, 100, width=32)))
 def test_stretched_scores_keep_their_order(scores: Vector) -> None:
     even = stretched(scores)
-    assert even.min() == 0.0
-    assert even.max() == (1.0 if scores.max() > scores.min() else 0.0)
+    assert even.max() == (1.0 if scores.max() > 0 else 0.0)
+    assert even.min() == (0.0 if scores.max() > scores.min() else even.max())
     assert np.all(np.diff(even[np.argsort(scores, kind="stable")]) >= 0)
 
 

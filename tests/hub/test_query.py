@@ -154,6 +154,12 @@ def test_an_empty_hub_answers_nothing(tmp_path: Path) -> None:
     empty.close()
 
 
+def test_the_only_document_has_the_whole_score(tmp_path: Path) -> None:
+    alone = hub_of(tmp_path, documents()[:1])
+    assert [match.score for match in alone.recall(Question("kettle")).results] == [1.0]
+    alone.close()
+
+
 def test_what_was_ingested_after_the_first_question_is_found(tmp_path: Path) -> None:
     growing = hub_of(tmp_path, documents()[:2])
     assert "bicycle" not in ids(growing.recall(Question("bicycle chain")))
