@@ -19,7 +19,7 @@ from recall_cli.hub.keys import FILE, KeyRing
 from recall_cli.hub.rate import PER_S, Rate
 from recall_cli.hub.refusal import INGEST, RECALL
 from recall_cli.hub.served import Hubs
-from recall_cli.hub.writing import DOCUMENT_BYTES, Writing
+from recall_cli.hub.writing import BATCH_BYTES, DOCUMENT_BYTES, Writing
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -74,6 +74,7 @@ class HubFace:
             {
                 hub: {"GET": Operation("status", RECALL, BODY_BYTES, asking.status)},
                 f"{hub}/recall": {"POST": Operation("recall", RECALL, BODY_BYTES, asking.recall)},
+                f"{hub}/documents": {"POST": Operation("add", INGEST, BATCH_BYTES, writing.add)},
                 f"{hub}/documents/{{id:path}}": {
                     "PUT": Operation("put", INGEST, DOCUMENT_BYTES, writing.put),
                     "DELETE": Operation("delete", INGEST, BODY_BYTES, writing.delete),

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import Receive
 
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+
 NO_STORE = "no-store"
 PRIVATE = "private, no-store"
 
@@ -35,7 +38,7 @@ async def read_body(request: Request, most: int) -> bytes:
     said = request.headers.get("content-length", "")
     if said.isdecimal() and int(said) > most:
         raise too_large
-    body = b""
+    body = bytearray()
     try:
         async for piece in request.stream():
             body += piece
@@ -43,28 +46,38 @@ async def read_body(request: Request, most: int) -> bytes:
                 raise too_large
     except ClientDisconnect:
         raise Gone from None
-    return body
+    return bytes(body)
 
 
 def read_json(request: Request, body: bytes) -> Any:
     """Return a decoded body. Raises Refusal: 415 for another type or an encoding, 400 for what is no JSON."""
+    check_type(request, JSON)
+    return decoded(body, "the body")
+
+
+def check_type(request: Request, wanted: str) -> None:
+    """Raise Refusal (415) when a body is not said to be of this type, or is encoded."""
     kind, _, parameters = request.headers.get("content-type", "").partition(";")
     charset = parameters.strip().lower().replace('"', "")
-    if kind.strip().lower() != "application/json" or charset not in ("", "charset=utf-8"):
-        raise Refusal(415, "unsupported_media_type", "send JSON, and say so: Content-Type: application/json")
+    if kind.strip().lower() != wanted or charset not in ("", "charset=utf-8"):
+        raise Refusal(415, "unsupported_media_type", f"this takes Content-Type: {wanted}")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Refusal(415, "unsupported_media_type", "send the body as it is, without a Content-Encoding")
+
+
+def decoded(data: bytes, what: str) -> Any:
+    """Return decoded JSON. Raises Refusal (400)."""
     try:
-        return orjson.loads(body)
+        return orjson.loads(data)
     except ValueError as error:
-        raise malformed(f"the body is no JSON: {error}") from None
+        raise malformed(f"{what} is no JSON: {error}") from None
 
 
 def respond(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Return a JSON answer."""
     from starlette.responses import Response
 
-    return Response(orjson.dumps(value), status, headers, "application/json")
+    return Response(orjson.dumps(value), status, headers, JSON)
 
 
 def refusal_json(refusal: Refusal, request_id: str) -> dict[str, Any]:

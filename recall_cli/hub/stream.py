@@ -11,12 +11,12 @@ from typing import Any
 
 import orjson
 
+from recall_cli.hub.http import NDJSON
 from recall_cli.hub.nouns import Answer
 from recall_cli.hub.shown import about, match_json, outcome, scores_json
 
 Event = dict[str, Any]
 
-NDJSON = "application/x-ndjson"
 SSE = "text/event-stream"
 
 

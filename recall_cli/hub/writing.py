@@ -1,12 +1,13 @@
-"""Changing a hub's documents over HTTP, one at a time, on the way that every ingest goes."""
+"""Changing a hub's documents over HTTP, on the way that every ingest goes: what is sent together is one write."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from recall_cli.hub.api import Call
-from recall_cli.hub.http import NO_STORE, read_json, respond
+from recall_cli.hub.http import NDJSON, NO_STORE, check_type, decoded, read_json, respond
 from recall_cli.hub.ingest import ingest
 from recall_cli.hub.nouns import Document
 from recall_cli.hub.refusal import Refusal, impossible, malformed
@@ -16,36 +17,72 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 DOCUMENT_BYTES = 4 << 20
-"""A larger document is no passage's neighbour any more: it belongs in several, or through the command line."""
+"""A larger document belongs in several, or through the command line."""
+BATCH_BYTES = 16 << 20
+"""Of documents sent together."""
+WRITERS = 4
+"""Writes under way, of all hubs: those that wait for a hub's lock must not take the threads that questions need."""
+
 LONGEST_ID = 1_000
 FIELDS = {"text": str, "title": str, "url": str}
 
-UNCHANGED = {"cache-control": NO_STORE}
+UNKEPT = {"cache-control": NO_STORE}
+
+T = TypeVar("T")
 
 
 class Writing:
-    """The two operations that write."""
+    """The operations that write."""
+
+    def __init__(self) -> None:
+        from anyio import CapacityLimiter
+
+        self._limiter = CapacityLimiter(WRITERS)
 
     async def put(self, call: Call) -> Response:
         """Store a document under the path's id: 201 for a new one, 200 for one that was there."""
-        from starlette.concurrency import run_in_threadpool
-
         document = read_document(call.request.path_params["id"], read_json(call.request, call.body))
-        hub = call.entry.hub
-        report = await run_in_threadpool(ingest, hub.engine, hub.embedder, [document])
-        if report.skipped:
-            raise impossible(f"the document was not taken: {', '.join(report.skipped)}", field="text")
-        return respond({"id": document.id, **report_json(report)}, 201 if report.added else 200, UNCHANGED)
+        report = await self._ingested(call, [document])
+        return respond({"id": document.id, **report}, 201 if report["added"] else 200, UNKEPT)
+
+    async def add(self, call: Call) -> Response:
+        """Store the documents of a body's lines, all or none."""
+        check_type(call.request, NDJSON)
+        documents = await self._beside(lambda: read_documents(call.body))
+        return respond(await self._ingested(call, documents), headers=UNKEPT)
 
     async def delete(self, call: Call) -> Response:
         """Remove a document."""
-        from starlette.concurrency import run_in_threadpool
-
         engine, id = call.entry.hub.engine, read_id(call.request.path_params["id"])
-        if await run_in_threadpool(engine.document, id) is None:
+        if await self._beside(lambda: engine.document(id)) is None:
             raise Refusal(404, "no_such_document", "there is no document of this id")
-        revision = await run_in_threadpool(engine.apply, (), [id])
-        return respond({"id": id, "removed": 1, "revision": revision}, headers=UNCHANGED)
+        revision = await self._beside(lambda: engine.apply((), [id]))
+        return respond({"id": id, "removed": 1, "revision": revision}, headers=UNKEPT)
+
+    async def _ingested(self, call: Call, documents: list[Document]) -> dict[str, Any]:
+        hub = call.entry.hub
+        return report_json(await self._beside(lambda: ingest(hub.engine, hub.embedder, documents)))
+
+    async def _beside(self, work: Callable[[], T]) -> T:
+        from anyio.to_thread import run_sync
+
+        return await run_sync(work, limiter=self._limiter)
+
+
+def read_documents(body: bytes) -> list[Document]:
+    """Return the documents of JSON lines, each with its `id`. Raises Refusal as `read_document` does."""
+    documents = []
+    for number, line in enumerate(body.splitlines(), start=1):
+        if not line.strip():
+            continue
+        row = decoded(line, f"line {number}")
+        id = row.pop("id", None) if isinstance(row, dict) else None
+        if not isinstance(id, str):
+            raise malformed(f"line {number} must be a JSON object with an id, which is a string", field="id")
+        documents.append(read_document(id, row))
+    if len({document.id for document in documents}) < len(documents):
+        raise malformed("an id comes twice", field="id")
+    return documents
 
 
 def read_document(id: str, body: object) -> Document:

@@ -346,6 +346,54 @@ def test_a_document_that_breaks_the_contract(one_server: HubServer, body: Any, s
     assert put(one_server, "new.md", body, token).status == status
 
 
+def post(server: HubServer, lines: list[Any], token: str | None = None, **headers: str) -> Answer:
+    body = b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines)
+    kind = {"Content-Type": "application/x-ndjson", **headers}
+    return server.request("POST", "/api/hub/docs/documents", body, token=token, headers=kind)
+
+
+def test_documents_sent_together_are_one_write(serve: Serve) -> None:
+    server = serve()
+    server.add("docs")
+    before = server.ask().json["revision"]
+    token = server.mint("docs", scopes=["hub:ingest"]).token
+    lines = [{"id": f"n/{n}", "text": f"number{n} of many", "title": "N"} for n in range(50)]
+    answer = post(server, [*lines, b"", {"id": "reset.md", "text": "Press the red button."}], token)
+    assert (answer.status, answer.json["added"], answer.json["changed"]) == (200, 50, 1)
+    assert answer.json["revision"] == before + 1
+    assert server.ask(question="number7").worded == ["n/7"]
+    assert post(server, lines, token).json["unchanged"] == 50
+
+
+@pytest.mark.parametrize(
+    ("last", "status"),
+    [
+        (b"{", 400),
+        (b"[]", 400),
+        ({"text": "x"}, 400),
+        ({"id": 7, "text": "x"}, 400),
+        ({"id": "", "text": "x"}, 400),
+        ({"id": "good", "text": "again"}, 400),
+        ({"id": "x", "text": "x", "more": 1}, 400),
+        ({"id": "x", "text": " "}, 422),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_one_bad_line_keeps_all_out(one_server: HubServer, last: Any, status: int) -> None:
+    token = one_server.mint("docs", scopes=["hub:ingest"]).token
+    before = one_server.ask().json["revision"]
+    assert post(one_server, [{"id": "good", "text": "good"}, last], token).status == status
+    assert one_server.ask().json["revision"] == before
+
+
+def test_documents_sent_together_take_the_scope_and_the_type(one_server: HubServer) -> None:
+    line = [{"id": "x", "text": "x"}]
+    assert post(one_server, line).status == 401
+    assert post(one_server, line, one_server.mint("docs").token).status == 403
+    token = one_server.mint("docs", scopes=["hub:ingest"]).token
+    assert post(one_server, line, token, **{"Content-Type": "application/json"}).status == 415
+
+
 @pytest.mark.parametrize("id", ["%00", "a%09b", "x" * 1_001])
 def test_an_id_that_no_document_has(one_server: HubServer, id: str) -> None:
     token = one_server.mint("docs", scopes=["hub:ingest"]).token

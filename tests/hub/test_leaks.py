@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import pytest
 from hub_server import HubServer, Serve
 
-from recall_cli.hub.nouns import Document, Visibility
+from recall_cli.hub.nouns import Answer, Document, Question, Visibility
+from recall_cli.hub.query import Hub
 
 PUBLIC, RESTRICTED, PRIVATE = Visibility.PUBLIC, Visibility.RESTRICTED, Visibility.PRIVATE
 SECRET = "the launch code is 0000"
@@ -149,3 +151,20 @@ def test_hidden_names_cannot_be_told_from_names_that_are_free(serve: Serve) -> N
 def said(body: bytes, slug: str) -> bytes:
     """Return a refusal without its number and its hub's name."""
     return body.split(b'"request_id"')[0].replace(slug.encode(), b"")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_flip_while_an_answer_is_made_is_obeyed(serve: Serve, monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+    server = serve()
+    server.add("docs", TEXTS)
+    made = Hub.stream
+
+    async def after_a_flip(hub: Hub, question: Question) -> AsyncIterator[Answer]:
+        server.set("docs", PRIVATE)
+        async for answer in made(hub, question):
+            yield answer
+
+    monkeypatch.setattr(Hub, "stream", after_a_flip)
+    answer = server.ask(question="launch code", stream=stream)
+    assert (answer.status, answer.code) == (401, "token_required")
+    assert server.ask(question="launch code", token=server.mint("docs").token, stream=stream).status == 200

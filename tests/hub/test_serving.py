@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_server import URL, Reply, Seen, Serve, reordered
+from hub_server import HASH, URL, Reply, Seen, Serve, reordered
 
+from recall_cli.cli.app import main
+from recall_cli.hub.folder import make_hub
 from recall_cli.hub.nouns import Visibility
 from tests.server.conftest import Start
 from tests.server.conftest import start as start_proxy
@@ -163,3 +168,51 @@ def test_the_metadata_of_others_are_the_upstreams(serve: Serve) -> None:
     server = serve(lambda seen: Reply([b"upstream"]))
     assert server.request("GET", "/.well-known/oauth-protected-resource/mcp").body == b"upstream"
     assert server.request("GET", "/.well-known/oauth-protected-resource/api").json["resource"] == f"{URL}/api"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "why"),
+    [
+        (["--hub-dir", "{hubs}"], 4, "others can read"),
+        (["--hub-dir", "{hubs}/nowhere"], 4, "cannot be opened"),
+        (["--hub-dir", "{empty}", "--hub-url", "hub.example.org"], 2, "no server's URL"),
+        (["--hub-dir", "{empty}", "--hub-url", "https://x/recall"], 2, "beyond the host"),
+        (["--hub-dir", "{empty}", "--hub-rerank", "llama"], 2, "no reranker"),
+    ],
+)
+def test_what_cannot_be_served_is_told_at_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, why: str
+) -> None:
+    for name in ("hubs", "empty"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "hubs" / "keys.db").touch(mode=0o644)
+    given = [argument.format(hubs=tmp_path / "hubs", empty=tmp_path / "empty") for argument in arguments]
+    assert main(["serve", "--port", "0", "--store", "memory", "--log", "none", *given]) == code
+    assert why in capsys.readouterr().err
+
+
+def test_the_command_serves_hubs_until_it_is_told_to_end(tmp_path: Path) -> None:
+    make_hub(tmp_path, "docs", HASH)
+    command = [
+        sys.executable,
+        "-m",
+        "recall_cli",
+        "serve",
+        "--port",
+        "0",
+        "--store",
+        "memory",
+        "--hub-dir",
+        str(tmp_path),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip().partition("=")[2].removesuffix("/v1")
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=20)
+        connection.request("GET", "/.well-known/oauth-protected-resource/api/hub/docs")
+        assert json.loads(connection.getresponse().read())["resource"] == f"{url}/api/hub/docs", "its own address"
+        connection.close()
+        process.terminate()
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert f"hubs under {url}/api/hub/: docs; tokens are for {url}" in said

@@ -14,9 +14,10 @@ from hub_server import Reply, Seen, Serve, reordered
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recall_cli.hub.http import NDJSON
 from recall_cli.hub.nouns import Answer, HubInfo, Match, Passage, Question, Source, Visibility
 from recall_cli.hub.shown import answer_json
-from recall_cli.hub.stream import NDJSON, SSE, events, ndjson, sse, wanted
+from recall_cli.hub.stream import SSE, events, ndjson, sse, wanted
 
 INFO = HubInfo("docs", "uid", Visibility.PUBLIC, "", "hash-v1", "f", 256, 3, 9, 9, 1.0, 0.4, None)
 
