@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import codecs
 
+from recall_cli.errors import UsageError
+
 MARKS = (
     # The marks of UTF-32 begin with those of UTF-16.
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -20,13 +22,10 @@ WIDER = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030"}
 """What pages mean that name the narrower one, as browsers read them."""
 
 
-def is_encoding(name: str) -> bool:
-    """Return whether there is a text encoding of that name."""
-    try:
-        "".encode(name)
-    except (LookupError, ValueError):
-        return False
-    return True
+def check_encoding(name: str) -> None:
+    """Raise UsageError when there is no text encoding of that name; "" stands for none."""
+    if name and not _exists(name):
+        raise UsageError(f"there is no encoding {name!r}", hint="name one as in --encoding cp1252")
 
 
 def decode(data: bytes, *, declared: str = "", fallback: str = "") -> str | None:
@@ -49,9 +48,17 @@ def is_binary(data: bytes) -> bool:
 
 
 def _read(data: bytes, name: str) -> str | None:
-    if not name or not is_encoding(name):
+    if not name or not _exists(name):
         return None
     try:
         return data.decode(WIDER.get(codecs.lookup(name).name, name))
     except UnicodeError:
         return None
+
+
+def _exists(name: str) -> bool:
+    try:
+        "".encode(name)
+    except (LookupError, ValueError):
+        return False
+    return True

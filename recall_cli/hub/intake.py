@@ -96,8 +96,6 @@ def from_row(row: Json) -> Document | str:
 
 
 def _document(id: str, text: str, title: str, url: str, updated: float | None) -> Document | str:
-    if not text.strip():
-        return "empty"
     id = id.strip()
     if not id:
         return "no_id"

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from recall_cli.errors import InputError, UsageError
-from recall_cli.hub.decode import is_encoding
+from recall_cli.errors import InputError
+from recall_cli.hub.decode import check_encoding
 from recall_cli.hub.files import File, find_files, is_inside
 from recall_cli.hub.intake import KINDS, MAX_BYTES, Intake, from_file, from_row
 from recall_cli.hub.nouns import Document
@@ -35,8 +35,7 @@ def documents(
         saved pages `{url, path, title}`, with paths below the file's folder; "-" for such lines on standard input.
     :param encoding: of files that are not UTF-8 and do not say what they are.
     """
-    if encoding and not is_encoding(encoding):
-        raise UsageError(f"there is no encoding {encoding!r}", hint="name one as in --encoding cp1252")
+    check_encoding(encoding)
     if os.path.isdir(source):
         return of_files(find_files(source, intake.skipped), intake, encoding=encoding, progress=progress)
     if is_document(source):

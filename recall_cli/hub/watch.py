@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 
 from recall_cli.errors import InputError, RecallError
+from recall_cli.hub.decode import check_encoding
 from recall_cli.hub.embedders import hub_embedder
 from recall_cli.hub.feed import warnings, with_skipped
 from recall_cli.hub.files import File, find_files
@@ -195,14 +196,18 @@ def watch_hub(
 ) -> None:
     """Look at a folder again and again, until SIGTERM. A look that fails is told, and the next one tries again.
 
-    Raises NoSuchHub when the hub is not there, or no longer.
+    Raises NoSuchHub when the hub is not there, or no longer; InputError when the folder is not there at the beginning;
+    UsageError for an encoding that does not exist.
 
     :param place: the folder of the hubs; signs of life are left in the hub's own (`pulse`).
     :param told: is given what each look changed.
     :param failed: is given an error when it is another one than at the look before.
     """
+    check_encoding(encoding)
+    if not os.path.isdir(folder):
+        raise InputError(f"there is no folder {clean(folder)}", hint="name the folder whose edits the hub shall follow")
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
     hubs = Hubs(place, hub_embedder)
     pulse = Pulse(os.path.realpath(folder), time.time())
     seen: Hub | None = None
@@ -228,6 +233,7 @@ def watch_hub(
                     told(refresh)
             stop.wait(interval_s)
     finally:
+        signal.signal(signal.SIGTERM, before)
         hubs.close()
 
 

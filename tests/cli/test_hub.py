@@ -71,6 +71,12 @@ def test_documents_come_in_once_and_then_only_what_has_changed(books: Path, aske
     assert asked("status", "fresh")["summary"]["documents"] == 2
 
 
+def test_a_file_that_was_emptied_is_found_no_more(books: Path, asked: Any) -> None:
+    (books / "docs/fees.txt").write_text(" \n")
+    row = asked("ingest", "books", "docs")["rows"][0]
+    assert (row["skipped"]["empty"], row["removed"], row["unchanged"]) == (1, 1, 2)
+
+
 def test_a_question_finds_its_document(books: Path, asked: Any) -> None:
     answer = asked("query", "books", "how do I reset my password?", "-k", "2")
     best, _ = answer["rows"]
@@ -162,6 +168,9 @@ CASES = {
     "a reranker without a key": (["query", "books", "x", "--rerank", "llm"], 2),
     "a server that is not there": (["query", "books", "x", "--url", "http://127.0.0.1:1"], 5),
     "a server that is no URL": (["query", "books", "x", "--url", "example.org"], 2),
+    "a folder to watch that is not there": (["watch", "books", "nowhere"], 4),
+    "a hub to watch that is not there": (["watch", "gone", "docs"], 4),
+    "an encoding to watch in that is none": (["watch", "books", "docs", "--encoding", "klingon"], 2),
     "nothing to set": (["set", "books"], 2),
     "documents that are not there": (["rm", "books", "gone"], 4),
 }
