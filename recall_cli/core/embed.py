@@ -1,4 +1,4 @@
-"""Embedders by name: `hash-v1`, `static` (bundled, the default) and `model2vec:PATH-OR-NAME`."""
+"""Embedders by name: `hash-v1`, `static` (bundled, the default), `minilm` and `model2vec:PATH-OR-NAME`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recall_cli.errors import EmbedderError
 from recall_cli.types import Embedder, Vector
 
 DEFAULT_EMBEDDER = "static"
-NAMES = ("hash-v1", "static", "model2vec:PATH-OR-NAME")
+NAMES = ("hash-v1", "static", "minilm", "model2vec:PATH-OR-NAME")
 
 
 def make_embedder(name: str, *, tokens: str = "auto") -> Embedder:
@@ -30,6 +30,10 @@ def make_embedder(name: str, *, tokens: str = "auto") -> Embedder:
         return HashEmbedder()
     if name == "static":
         return _bundled(tokens)
+    if name == "minilm":
+        from recall_cli.core.sentence import load_sentence_model
+
+        return load_sentence_model(bundled_folder())
     if kind == "model2vec" and rest:
         return _model2vec(name, rest, tokens)
     raise EmbedderError(f"there is no embedder named {name!r}", hint=f"choose one of {', '.join(NAMES)}")

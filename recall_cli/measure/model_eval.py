@@ -1,4 +1,4 @@
-"""How well does an embedder tell what was asked? Pair AUC, and hits at a budget of false hits.
+"""How well does an embedder tell what was asked? Pair AUC, hits at a budget of false hits, traps, cost.
 
 "Right" means of the same intent: a proxy for "the same answer" that is too kind (slots differ), so read
 the rows as a comparison of embedders, not as the error rate of a cache. Every embedder sees the same
@@ -19,6 +19,8 @@ import numpy as np
 
 from recall_cli.core.embed import make_embedder
 from recall_cli.errors import InputError, UsageError
+from recall_cli.measure import model_cost, model_pairs
+from recall_cli.measure.model_pairs import Graded, PairData
 from recall_cli.measure.model_score import (
     RESAMPLES,
     Sampled,
@@ -31,7 +33,7 @@ from recall_cli.measure.model_score import (
 from recall_cli.measure.result import new_result
 from recall_cli.types import Embedder, Progress, Result
 
-BUDGETS = (0.01, 0.05)
+BUDGETS = (0.005, 0.01, 0.05)
 SHARES = ("queries", "hits")
 """What the budget of false hits is a share of: all queries, or the served hits."""
 
@@ -50,6 +52,8 @@ def run(
     embedders: Sequence[str],
     data: Sequence[Labelled],
     *,
+    pair_data: Sequence[PairData | Graded] = (),
+    timed: bool = True,
     make: Callable[[str], Embedder] = make_embedder,
     seed: int = 0,
     pairs: int = 20_000,
@@ -58,14 +62,19 @@ def run(
     resamples: int = RESAMPLES,
     progress: Progress | None = None,
 ) -> Result:
-    """Measure every embedder on every data set; differences are against the first embedder named."""
-    if not embedders or not data:
+    """Measure every embedder on every data set; differences are against the first embedder named.
+
+    :param timed: whether to time the embedders as well.
+    """
+    for given in pair_data:
+        model_pairs.check(given)
+    if not embedders or not (data or pair_data):
         raise UsageError("nothing to measure: name at least one embedder and one data set")
     result = new_result(
         "model eval",
         {
             "embedders": list(embedders),
-            "data": [d.name for d in data],
+            "data": [d.name for d in (*data, *pair_data)],
             "seed": seed,
             "pairs": pairs,
             "per_intent": per_intent,
@@ -75,18 +84,20 @@ def run(
     )
     rows: list[dict[str, Any]] = []
     made = {name: make(name) for name in embedders}
-    for done, (name, labelled) in enumerate((n, d) for d in data for n in made):
+    sets: list[Labelled | PairData | Graded] = [*data, *pair_data]
+    for done, (name, what) in enumerate((n, d) for d in sets for n in made):
         if progress:
-            progress(done, len(made) * len(data), f"{name} on {labelled.name}")
+            progress(done, len(made) * len(sets), f"{name} on {what.name}")
         embedder = made[name]
-        head = {"data": labelled.name, "embedder": name, "dim": embedder.dim, "fingerprint": embedder.fingerprint}
-        found = [
-            *_pair_rows(embedder, labelled, seed, pairs, resamples),
-            *_cache_rows(embedder, labelled, seed, per_intent, budgets, resamples),
-        ]
+        head = {"data": what.name, "embedder": name, "dim": embedder.dim, "fingerprint": embedder.fingerprint}
+        if isinstance(what, Labelled):
+            found = _pair_rows(embedder, what, seed, pairs, resamples)
+            found += _cache_rows(embedder, what, seed, per_intent, budgets, resamples)
+        else:
+            found = model_pairs.rows(embedder, what, seed, resamples)
         rows += [head | row for row in found]
     _compare(rows, embedders[0])
-    result.rows = rows
+    result.rows = rows + (model_cost.rows(made, seed=seed) if timed else [])
     result.summary = {"baseline": embedders[0], "interval_level": 0.95, "right_means": "same intent"}
     return result
 
@@ -112,6 +123,14 @@ def load(folder: Path | None) -> list[Labelled]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"the evaluation data in {folder} cannot be read: {error}", hint=hint) from error
     return sets
+
+
+def pair_sets(folder: Path | None, files: Sequence[str] = ()) -> list[PairData | Graded]:
+    """Return fow-cache-dev where the folder has it, our own held-out text world, and the files given."""
+    folder = folder or default_folder()
+    there = folder is not None and (folder / "fow-cache-dev").is_dir()
+    found = [model_pairs.fow(folder)] if folder is not None and there else []
+    return [*found, model_pairs.world(), *map(model_pairs.load, files)]
 
 
 def default_folder() -> Path | None:
@@ -175,7 +194,7 @@ def _compare(rows: list[dict[str, Any]], baseline: str) -> None:
     """Replace every `Sampled` by its value and interval, and by its difference from the baseline's."""
 
     def key(row: dict[str, Any]) -> tuple[Any, ...]:
-        return tuple(row.get(name) for name in ("data", "measure", "pairs", "budget", "budget_of"))
+        return tuple(row.get(name) for name in ("data", "measure", "pairs", "budget", "budget_of", "against"))
 
     base = {key(row): dict(row) for row in rows if row["embedder"] == baseline}
     for row in rows:

@@ -56,7 +56,7 @@ def rows_of(result, embedder, measure):
 
 @pytest.fixture(scope="module")
 def result():
-    return model_eval.run(["perfect", "random"], [synthetic()], make=Stand, **QUICK)
+    return model_eval.run(["perfect", "random"], [synthetic()], make=Stand, timed=False, **QUICK)
 
 
 def test_a_perfect_embedder(result):
@@ -90,9 +90,9 @@ def test_intervals_hold_their_value_and_rates_are_fractions(result):
 
 
 def test_a_seed_repeats_the_run(result):
-    again = model_eval.run(["perfect", "random"], [synthetic()], make=Stand, **QUICK)
+    again = model_eval.run(["perfect", "random"], [synthetic()], make=Stand, timed=False, **QUICK)
     assert again.rows == result.rows
-    other = model_eval.run(["perfect", "random"], [synthetic()], make=Stand, seed=1, **QUICK)
+    other = model_eval.run(["perfect", "random"], [synthetic()], make=Stand, timed=False, seed=1, **QUICK)
     assert other.rows != result.rows
 
 
@@ -224,7 +224,7 @@ def test_resamples_never_move_a_query_across_the_halves(monkeypatch):
 
 def test_no_hits_have_no_share_of_false_ones():
     wrong = Labelled("wrong", [("0:a", "x"), ("1:a", "y")], [("0:b", "y"), ("1:b", "x"), ("0:c", "y"), ("1:c", "x")])
-    found = model_eval.run(["perfect"], [wrong], make=Stand, pairs=10, resamples=5)
+    found = model_eval.run(["perfect"], [wrong], make=Stand, timed=False, pairs=10, resamples=5)
     for row in rows_of(found, "perfect", "cache"):
         assert row["hit_rate"] == 0
         assert row["false_per_hit"] is None
@@ -250,7 +250,7 @@ def test_bundled_model_on_the_evaluation_data():
     folder = model_eval.default_folder()
     if folder is None:
         pytest.skip("no evaluation data beside this checkout")
-    found = model_eval.run(["static", "hash-v1"], model_eval.load(folder), pairs=5_000, resamples=20)
+    found = model_eval.run(["static", "hash-v1"], model_eval.load(folder), timed=False, pairs=5_000, resamples=20)
     for name, floor in (("CLINC150", 0.88), ("BANKING77", 0.83)):
         auc = {r["embedder"]: r["auc"] for r in found.rows if r["data"] == name and r.get("pairs") == "random"}
         assert auc["static"] > floor

@@ -1,0 +1,119 @@
+"""What `recall model` shows: tables of a build's files, and of what embedders tell apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recall_cli.cli.blocks import Block, count, number, rate, table
+from recall_cli.types import Result
+
+
+def view(result: Result) -> list[Block]:
+    """Return the tables of a `model build` or `model eval` result."""
+    if result.command == "model build":
+        files = [(row["file"], count(row["bytes"]), row["sha256"]) for row in result.rows]
+        return [table("Model folder", ("file", "bytes", "SHA-256"), files)]
+    kinds = {row["measure"] for row in result.rows}
+    drawn = {"pairs": _pairs, "cache": _cache, "traps": _traps, "graded": _graded, "cost": _cost}
+    return [
+        draw([row for row in result.rows if row["measure"] == kind]) for kind, draw in drawn.items() if kind in kinds
+    ]
+
+
+def _pairs(rows: list[dict[str, Any]]) -> Block:
+    return table(
+        "Same intent or not: random pairs, and each utterance's nearest of either kind",
+        ("data", "pairs", "embedder", "n", "AUC", "true positives at 1 % false"),
+        [
+            (
+                row["data"],
+                row["pairs"],
+                row["embedder"],
+                count(row["n"]),
+                _plain(row, "auc"),
+                _rate(row, "tpr_at_fpr_1"),
+            )
+            for row in rows
+        ],
+        left=3,
+    )
+
+
+def _cache(rows: list[dict[str, Any]]) -> Block:
+    return table(
+        "A cache whose cutoff is chosen on one half of the queries and scored on the other",
+        (
+            "data",
+            "budget of false hits",
+            "embedder",
+            "queries",
+            "hits",
+            "false of queries",
+            "false of hits",
+            "in sample",
+        ),
+        [
+            (
+                row["data"],
+                f"{100 * row['budget']:g} % of {row['budget_of']}",
+                row["embedder"],
+                count(row["n"]),
+                _rate(row, "hit_rate"),
+                _rate(row, "false_hit_rate", 2),
+                _rate(row, "false_per_hit"),
+                f"{100 * row['hit_rate_in_sample']:.1f} %",
+            )
+            for row in rows
+        ],
+        left=3,
+    )
+
+
+def _traps(rows: list[dict[str, Any]]) -> Block:
+    shares = [key for key in rows[0] if key.startswith("hit_rate_at_") and key.count("_") == 3]
+    return table(
+        "Paraphrases against traps: should-hit pairs served where a share of the traps is",
+        ("data", "traps", "embedder", "pairs", "AUC", *(f"at {100 * float(key[12:]):g} % of traps" for key in shares)),
+        [
+            (
+                row["data"],
+                row["against"],
+                row["embedder"],
+                count(row["n"]),
+                _plain(row, "auc"),
+                *(_rate(row, key) for key in shares),
+            )
+            for row in rows
+        ],
+        left=3,
+    )
+
+
+def _graded(rows: list[dict[str, Any]]) -> Block:
+    return table(
+        "Graded pairs: rank correlation of cosine and grade",
+        ("data", "embedder", "pairs", "Spearman"),
+        [(row["data"], row["embedder"], count(row["n"]), _plain(row, "spearman")) for row in rows],
+        left=2,
+    )
+
+
+def _cost(rows: list[dict[str, Any]]) -> Block:
+    return table(
+        "Microseconds to embed one prompt of 8 to 16 words, one thread; bytes of the model's files",
+        ("embedder", "p50", "p99", "bytes"),
+        [
+            (row["embedder"], number(row["embed_us"]["p50"]), number(row["embed_us"]["p99"]), count(row["bytes"]))
+            for row in rows
+        ],
+    )
+
+
+def _plain(row: dict[str, Any], key: str) -> str:
+    """Write a figure that is no rate, with its interval."""
+    value, (low, high) = row[key], row[f"{key}_interval"]
+    return f"{value:.4f} [{low:.4f}, {high:.4f}]"
+
+
+def _rate(row: dict[str, Any], key: str, digits: int = 1) -> str:
+    return rate(row[key], row[f"{key}_interval"], digits)
