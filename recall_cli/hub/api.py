@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any
 from recall_cli.hub.auth import WELL_KNOWN, Tokens, challenge
 from recall_cli.hub.counts import HubCounts
 from recall_cli.hub.gate import Entry, Gate
-from recall_cli.hub.http import Gone, as_refusal, read_body, refusal_headers, refusal_json, respond, while_there
+from recall_cli.hub.http import (
+    Gone,
+    as_refusal,
+    check_size,
+    read_body,
+    refusal_headers,
+    refusal_json,
+    respond,
+    while_there,
+)
 from recall_cli.hub.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -30,6 +39,9 @@ PREFIXES = ("/api/hub/", f"{WELL_KNOWN}/api")
 """Paths under which everything is the hub's."""
 
 ANY = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+LONGEST_NAME = 64
+"""Characters of a hub's name that are logged: callers choose it, up to a whole head of it."""
 
 GONE = 499
 """How a caller that hung up is logged: nothing was sent, so it is nobody's status."""
@@ -84,7 +96,7 @@ class Endpoint:
         call.record = {
             "time": time.time(),
             "id": call.id,
-            "hub": scope["path_params"].get("slug", ""),
+            "hub": scope["path_params"].get("slug", "")[:LONGEST_NAME],
             "operation": operation.name if operation is not None else "none",
             "status": GONE,
         }
@@ -108,11 +120,13 @@ class Endpoint:
             if operation is None:
                 allow = ", ".join(self._operations)
                 raise Refusal(405, "method_not_allowed", f"this path takes {allow or 'nothing'}", allow=allow)
-            call.body = await read_body(request, operation.most)
+            check_size(request, operation.most)
             authorization = request.headers.getlist("authorization")
             client = request.client.host if request.client is not None else ""
             call._entry = await face.gate.enter(slug, operation.scope, authorization=authorization, client=client)
             call.record["subject"] = call.entry.grant.subject if call.entry.grant is not None else ""
+            # Only now: nobody who may not come in has the server hold what it sends.
+            call.body = await read_body(request, operation.most)
             return await while_there(receive, operation.answer(call))
         except Gone:
             raise

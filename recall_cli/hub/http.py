@@ -30,20 +30,23 @@ class Gone(Exception):
     """The caller has hung up: nobody reads an answer."""
 
 
-async def read_body(request: Request, most: int) -> bytes:
-    """Return the whole body. Raises Refusal (413) as soon as it is known to be too large, Gone."""
-    from starlette.requests import ClientDisconnect
-
-    too_large = Refusal(413, "too_large", f"the body exceeds {most:,} bytes")
+def check_size(request: Request, most: int) -> None:
+    """Raise Refusal (413) when a body says that it is too large."""
     said = request.headers.get("content-length", "")
     if said.isdecimal() and int(said) > most:
-        raise too_large
+        raise _too_large(most)
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """Return the whole body. Raises Refusal (413) as soon as it is too large, whatever it said; Gone."""
+    from starlette.requests import ClientDisconnect
+
     body = bytearray()
     try:
         async for piece in request.stream():
             body += piece
             if len(body) > most:
-                raise too_large
+                raise _too_large(most)
     except ClientDisconnect:
         raise Gone from None
     return bytes(body)
@@ -125,6 +128,10 @@ async def while_there(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         for one in (task, gone):
             one.cancel()
         await asyncio.gather(task, gone, return_exceptions=True)
+
+
+def _too_large(most: int) -> Refusal:
+    return Refusal(413, "too_large", f"the body exceeds {most:,} bytes")
 
 
 async def _hung_up(receive: Receive) -> None:

@@ -252,6 +252,13 @@ def test_what_is_wrong_first_is_said_first(one_server: HubServer, faults: tuple[
     assert one_server.request(method, path, body, headers=headers).status == status
 
 
+def test_whoever_may_not_come_in_is_told_before_its_body_is_read(one_server: HubServer) -> None:
+    head = "POST /api/hub/docs/documents HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", one_server.port), timeout=20) as sock:
+        sock.sendall(head.encode())
+        assert sock.recv(13) == b"HTTP/1.1 401 ", "nothing of the body was sent"
+
+
 def test_the_right_comes_before_the_rate_and_the_rate_before_the_body(serve: Serve) -> None:
     server = serve(per_s=0.5)
     server.add("docs", visibility=Visibility.RESTRICTED)

@@ -171,6 +171,11 @@ def test_a_caller_that_hangs_up_ends_the_models_call(serve: Serve, stream: bool)
         sock.sendall(raw(stream=stream))
         assert asked.wait(20)
     assert server.model.hung_up.wait(20)
+    for _ in range(4_000):
+        if server.face.counts.requests:
+            break
+        never.wait(0.005)
+    assert server.face.counts.requests == {("recall", 499): 1}
 
 
 def test_an_error_before_the_first_step_has_a_status(serve: Serve) -> None:
