@@ -91,7 +91,7 @@ def run(hub: Hub, plan: Plan, *, reranker: LlmReranker | None = None, progress: 
     failures: Counter[str] = Counter()
     if reranker is not None:
         orders[RERANKED] = asyncio.run(_reranked(hub, reranker, asked, failures))
-    result.rows = [_row(info.slug, leg, asked, found, plan.seed) for leg, found in orders.items()]
+    result.rows = [row_of(info.slug, leg, asked, found, plan.seed) for leg, found in orders.items()]
     learned = _summary(info, asked, orders, plan.seed) | {"rerank_failures": dict(failures)}
     result.summary = {"hubs": {info.slug: learned}}
     if plan.fit:
@@ -154,7 +154,8 @@ def _counted(questions: Sequence[Judged], progress: Progress | None) -> Iterator
         yield question
 
 
-def _row(slug: str, leg: str, asked: Sequence[Asked], orders: Sequence[list[str]], seed: int) -> dict[str, Any]:
+def row_of(slug: str, leg: str, asked: Sequence[Asked], orders: Sequence[list[str]], seed: int) -> dict[str, Any]:
+    """Return what the orders of the questions' documents are worth, with intervals over the questions."""
     row: dict[str, Any] = {"hub": slug, "leg": leg, "queries": len(asked)}
     for name, measure in MEASURES.items():
         values = [measure(found, one.judged.gains) for one, found in zip(asked, orders, strict=True)]
