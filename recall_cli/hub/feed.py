@@ -67,7 +67,7 @@ def warnings(source: str, intake: Intake, *, prune: bool) -> list[Warn]:
         found.append(
             Warn(
                 "not_pruned",
-                f"no document was removed: not all of {clean(source)} could be read",
+                f"no document was removed: not all of {_named(source)} could be read",
                 "what could not be read may still be there; mend it and ingest again",
             )
         )
@@ -81,9 +81,12 @@ def _at_least_one(found: Iterable[Document], source: str, intake: Intake) -> Ite
         empty = False
         yield document
     if empty:
-        name = "standard input" if source == "-" else clean(source)
         reasons = ", ".join(f"{times:,} {reason}" for reason, times in intake.skipped.most_common())
         raise InputError(
-            f"{name} holds no document{f' ({reasons})' if reasons else ''}",
+            f"{_named(source)} holds no document{f' ({reasons})' if reasons else ''}",
             hint="name a folder of .md, .txt or .html files, or JSON lines with an id and a text each",
         )
+
+
+def _named(source: str) -> str:
+    return "standard input" if source == "-" else clean(source)
