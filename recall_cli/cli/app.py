@@ -11,9 +11,10 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from recall_cli import __version__
 from recall_cli.cli import ann, bench, cache, compare, doctor, eval, explain, hub, hub_token, model, savings, serve
@@ -21,8 +22,22 @@ from recall_cli.cli.render import note
 from recall_cli.cli.settings import load_settings
 from recall_cli.errors import RecallError
 
+
+class _Commands(TyperGroup):
+    """All commands. A reader that left (head, less) has what it wanted: that is no error, as click would have it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Python would complain once more at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit from None
+
+
 app = typer.Typer(
     name="recall",
+    cls=_Commands,
     help="Measure whether a semantic cache in front of your LLM traffic pays and whether it lies.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -79,10 +94,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         note(f"error: {error}", error.hint)
         return error.exit_code
-    except BrokenPipeError:
-        # The reader (head, less) has what it wanted. Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except MemoryError:
         note("error: this takes more memory than the machine gives", "ask for fewer or smaller entries")
         return 1

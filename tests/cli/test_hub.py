@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,15 @@ def test_what_is_exported_comes_in_equal(books: Path, capfdbinary: pytest.Captur
     assert main(["hub", "ingest", "copy", "books.jsonl"]) == 0
     assert export("copy") == exported
     assert {json.loads(line)["id"] for line in exported.splitlines()} == {"pw", "moon.html", "fees.txt"}
+
+
+def test_a_reader_of_an_export_may_leave(books: Path) -> None:
+    # More than a pipe holds: the rest of it can be written to nobody.
+    (books / "docs/long.txt").write_text("word " * 100_000)
+    assert main(["hub", "ingest", "books", "docs"]) == 0
+    command = f"{sys.executable} -m recall_cli hub export books | head -c 10 >/dev/null; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    assert (done.stdout.strip(), done.stderr) == ("0", "")
 
 
 def test_nothing_is_pruned_while_something_cannot_be_read(books: Path, asked: Any) -> None:
