@@ -58,13 +58,6 @@ class Call:
     body: bytes = b""
     record: dict[str, Any] = field(default_factory=dict)
     """What the access log will say of it."""
-    _entry: Entry | None = None
-
-    @property
-    def entry(self) -> Entry:
-        """Who came in, to which hub."""
-        assert self._entry is not None
-        return self._entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +68,15 @@ class Operation:
     scope: str
     most: int
     """Bytes of a request's body."""
-    answer: Callable[[Call], Coroutine[Any, Any, Response]]
+    answer: Callable[[Call, Entry], Coroutine[Any, Any, Response]]
 
 
 class Endpoint:
     """One path of the API: an ASGI application."""
 
-    def __init__(self, face: Face, operations: Mapping[str, Operation]) -> None:
+    def __init__(self, api: Api, operations: Mapping[str, Operation]) -> None:
         """Answer these operations, by method."""
-        self._face = face
+        self._api = api
         self._operations = operations
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,8 +84,8 @@ class Endpoint:
         from starlette.requests import Request
 
         started = time.perf_counter()
-        face, operation = self._face, self._operations.get(scope["method"])
-        call = Call(Request(scope, receive), face.next_id())
+        api, operation = self._api, self._operations.get(scope["method"])
+        call = Call(Request(scope, receive), api.next_id())
         call.record = {
             "time": time.time(),
             "id": call.id,
@@ -110,11 +103,11 @@ class Endpoint:
         finally:
             took = time.perf_counter() - started
             call.record["ms"] = round(took * 1e3, 3)
-            face.counts.finished(call.record["operation"], call.record["status"], took)
-            face.log(call.record)
+            api.counts.finished(call.record["operation"], call.record["status"], took)
+            api.log(call.record)
 
     async def _respond(self, operation: Operation | None, call: Call, receive: Receive) -> Response:
-        request, face = call.request, self._face
+        request, api = call.request, self._api
         slug = request.path_params.get("slug", "")
         try:
             if operation is None:
@@ -123,11 +116,11 @@ class Endpoint:
             check_size(request, operation.most)
             authorization = request.headers.getlist("authorization")
             client = request.client.host if request.client is not None else ""
-            call._entry = await face.gate.enter(slug, operation.scope, authorization=authorization, client=client)
-            call.record["subject"] = call.entry.grant.subject if call.entry.grant is not None else ""
+            entry = await api.gate.enter(slug, operation.scope, authorization=authorization, client=client)
+            call.record["subject"] = entry.grant.subject if entry.grant is not None else ""
             # Only now: nobody who may not come in has the server hold what it sends.
             call.body = await read_body(request, operation.most)
-            return await while_there(receive, operation.answer(call))
+            return await while_there(receive, operation.answer(call, entry))
         except Gone:
             raise
         except Exception as error:
@@ -141,11 +134,11 @@ class Endpoint:
         headers = refusal_headers(refusal)
         if refusal.status in (401, 403) and operation is not None:
             refusal.scope = refusal.scope or operation.scope
-            headers["www-authenticate"] = challenge(refusal, self._face.tokens.metadata_url(slug))
+            headers["www-authenticate"] = challenge(refusal, self._api.tokens.metadata_url(slug))
         return respond(refusal_json(refusal, call.id), refusal.status, headers)
 
 
-class Face:
+class Api:
     """What all paths of the API share."""
 
     def __init__(self, gate: Gate, tokens: Tokens, counts: HubCounts, log: Callable[[dict[str, Any]], None]) -> None:

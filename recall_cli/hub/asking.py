@@ -42,13 +42,12 @@ class Asking:
         self._log_text = log_text
         self._flights = Flights()
 
-    async def recall(self, call: Call) -> Response:
+    async def recall(self, call: Call, entry: Entry) -> Response:
         """Answer a question."""
         body = read_json(call.request, call.body)
         question = read_question(body)
         # One spelling of each letter: else equal questions would be embedded and kept apart.
         question = replace(question, text=unicodedata.normalize("NFC", question.text))
-        entry = call.entry
         call.record |= {"k": question.k, "level": question.level.value}
         if self._log_text:
             call.record["text"] = question.text
@@ -57,16 +56,16 @@ class Asking:
         stream = wanted(call.request.headers.get("accept", ""), body.get("stream", False))
         answers, age = self._answers(entry, question)
         if stream is not None:
-            return await self._streamed(call, answers, age, stream)
+            return await self._streamed(call, entry, answers, stream)
         async with aclosing(answers):
             found = [answer async for answer in answers]
         self._checked(entry, found[-1].hub)
-        self._note(call, found[-1])
+        _note(call, found[-1])
         return respond(answer_json(found[-1]), headers=self._headers(found[-1], age))
 
-    async def status(self, call: Call) -> Response:
+    async def status(self, call: Call, entry: Entry) -> Response:
         """Say what the hub holds."""
-        info = call.entry.info
+        info = entry.info
         headers = {"etag": etag(info), "cache-control": "no-cache" if _is_public(info) else PRIVATE}
         return respond(hub_json(info), headers=headers)
 
@@ -75,7 +74,7 @@ class Asking:
         key = self._cache.key(entry.info, question, principal=entry.principal, reranker=self._reranker)
         if key is None:
             self._counts.results["computed"] += 1
-            return Flight(entry.hub.stream(question)).follow(), 0.0
+            return Flight(self._computed(None, entry, question)).follow(), 0.0
         kept = self._cache.get(key)
         if kept is not None:
             self._counts.results["cache"] += 1
@@ -84,15 +83,18 @@ class Asking:
         flight = self._flights.join(key)
         self._counts.results["computed" if flight is None else "joined"] += 1
         if flight is None:
-            flight = self._flights.start(key, self._keeping(key, entry.info, entry.hub.stream(question)))
+            flight = self._flights.start(key, self._computed(key, entry, question))
         return flight.follow(), 0.0
 
-    async def _keeping(self, key: bytes, asked: HubInfo, answers: AsyncIterator[Answer]) -> AsyncIterator[Answer]:
-        """Pass answers on, and keep the last, if it is of the revision that it was asked of."""
+    async def _computed(self, key: bytes | None, entry: Entry, question: Question) -> AsyncIterator[Answer]:
+        """Yield the steps to a fresh answer, and keep the last, if it is of the hub as it was asked."""
         answer = None
-        async for answer in answers:
+        async for answer in entry.hub.stream(question):
             yield answer
-        if answer is not None and answer.hub.revision == asked.revision:
+        assert answer is not None
+        if answer.reranked or answer.rerank_error:
+            self._counts.reranks[answer.rerank_error or "ok"] += 1
+        if key is not None and answer.hub == entry.info:
             self._cache.put(key, answer)
 
     def _checked(self, entry: Entry, answered: HubInfo) -> None:
@@ -100,13 +102,14 @@ class Asking:
         if answered != entry.info:
             self._gate.admit(answered, entry.grant, RECALL)
 
-    async def _streamed(self, call: Call, answers: AsyncGenerator[Answer, None], age: float, kind: str) -> Response:
+    async def _streamed(self, call: Call, entry: Entry, answers: AsyncGenerator[Answer, None], kind: str) -> Response:
         from starlette.responses import StreamingResponse
 
         # What goes wrong before the first step still has a status of its own.
         first = await anext(answers)
-        self._checked(call.entry, first.hub)
-        headers = {**self._headers(first, age), "x-accel-buffering": "no"}
+        self._checked(entry, first.hub)
+        # How it ends is not known yet, and a reranker's failure must not be kept.
+        headers = {"etag": etag(first.hub), "cache-control": PRIVATE, "x-accel-buffering": "no"}
         return StreamingResponse(self._events(call, first, answers, kind), headers=headers, media_type=kind)
 
     async def _events(
@@ -125,18 +128,12 @@ class Asking:
             try:
                 async for event in events(answers(), call.id):
                     yield write(event)
-                self._note(call, latest)
+                _note(call, latest)
             except Exception as error:
                 refusal = as_refusal(error)
                 call.record["reason"] = refusal.code
                 yield write({"event": "error", **refusal_json(refusal, call.id)})
         call.record["status"] = 200
-
-    def _note(self, call: Call, answer: Answer) -> None:
-        """Count and log how an answer came about."""
-        if not answer.cached and (answer.reranked or answer.rerank_error):
-            self._counts.reranks[answer.rerank_error or "ok"] += 1
-        call.record |= {"results": len(answer.results), "cached": answer.cached, "reranked": answer.reranked}
 
     def _headers(self, answer: Answer, age: float) -> dict[str, str]:
         headers = {"etag": etag(answer.hub), "vary": "Authorization, Accept", "cache-control": PRIVATE}
@@ -159,3 +156,8 @@ def _is_public(info: HubInfo) -> bool:
 
 async def _one(answer: Answer) -> AsyncGenerator[Answer, None]:
     yield answer
+
+
+def _note(call: Call, answer: Answer) -> None:
+    """Log how an answer came about."""
+    call.record |= {"results": len(answer.results), "cached": answer.cached, "reranked": answer.reranked}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recall_cli.hub.api import Face, Operation
+from recall_cli.hub.api import Api, Operation
 from recall_cli.hub.asking import BODY_BYTES, Asking
 from recall_cli.hub.auth import Tokens
 from recall_cli.hub.cache import TTL_S, ResultCache
@@ -70,7 +70,7 @@ class HubFace:
         asking = Asking(gate, cache, self.counts, reranker=model, log_text=plan.log_text)
         writing = Writing()
         hub = "/api/hub/{slug}"
-        return Face(gate, self.tokens, self.counts, self._log).routes(
+        return Api(gate, self.tokens, self.counts, self._log).routes(
             {
                 hub: {"GET": Operation("status", RECALL, BODY_BYTES, asking.status)},
                 f"{hub}/recall": {"POST": Operation("recall", RECALL, BODY_BYTES, asking.recall)},

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recall_cli.hub.api import Call
+from recall_cli.hub.gate import Entry
 from recall_cli.hub.http import NDJSON, NO_STORE, check_type, decoded, read_json, respond
 from recall_cli.hub.ingest import ingest
 from recall_cli.hub.nouns import Document
@@ -39,28 +40,28 @@ class Writing:
 
         self._limiter = CapacityLimiter(WRITERS)
 
-    async def put(self, call: Call) -> Response:
+    async def put(self, call: Call, entry: Entry) -> Response:
         """Store a document under the path's id: 201 for a new one, 200 for one that was there."""
         document = read_document(call.request.path_params["id"], read_json(call.request, call.body))
-        report = await self._ingested(call, [document])
+        report = await self._ingested(entry, [document])
         return respond({"id": document.id, **report}, 201 if report["added"] else 200, UNKEPT)
 
-    async def add(self, call: Call) -> Response:
+    async def add(self, call: Call, entry: Entry) -> Response:
         """Store the documents of a body's lines, all or none."""
         check_type(call.request, NDJSON)
         documents = await self._beside(lambda: read_documents(call.body))
-        return respond(await self._ingested(call, documents), headers=UNKEPT)
+        return respond(await self._ingested(entry, documents), headers=UNKEPT)
 
-    async def delete(self, call: Call) -> Response:
+    async def delete(self, call: Call, entry: Entry) -> Response:
         """Remove a document."""
-        engine, id = call.entry.hub.engine, read_id(call.request.path_params["id"])
+        engine, id = entry.hub.engine, read_id(call.request.path_params["id"])
         if await self._beside(lambda: engine.document(id)) is None:
             raise Refusal(404, "no_such_document", "there is no document of this id")
         revision = await self._beside(lambda: engine.apply((), [id]))
         return respond({"id": id, "removed": 1, "revision": revision}, headers=UNKEPT)
 
-    async def _ingested(self, call: Call, documents: list[Document]) -> dict[str, Any]:
-        hub = call.entry.hub
+    async def _ingested(self, entry: Entry, documents: list[Document]) -> dict[str, Any]:
+        hub = entry.hub
         return report_json(await self._beside(lambda: ingest(hub.engine, hub.embedder, documents)))
 
     async def _beside(self, work: Callable[[], T]) -> T:

@@ -47,6 +47,7 @@ def test_equal_questions_at_once_cost_one_call_of_the_model(serve: Serve) -> Non
         assert other.result().status == 200
     assert {answer.status for answer in answers} == {200}
     assert (counts["computed"], counts["joined"]) == (2, 7)
+    assert server.face.counts.reranks == {"ok": 2}
     assert len(server.model.seen) == 2
     plain = {json.dumps(answer.json["results"]) for answer in answers[1::2]}
     assert len(plain) == 1
