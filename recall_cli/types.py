@@ -316,9 +316,19 @@ class Store(Protocol):
     """Where entries live. A write is acknowledged when `append` returns. A fault raises StoreError."""
 
     def append(
-        self, request: Request, completion: Completion, vector: Vector | None, *, created: float, expires: float | None
+        self,
+        request: Request,
+        completion: Completion,
+        vector: Vector | None,
+        *,
+        created: float,
+        expires: float | None,
+        group: int | None = None,
     ) -> Entry:
-        """Keep one entry, replacing the one of the same identity; return it with its new id (ids only grow)."""
+        """Keep one entry, replacing the one of the same identity; return it with its new id (ids only grow).
+
+        :param group: the entry whose answer this one's was found to say again.
+        """
 
     def batch(self) -> AbstractContextManager[None]:
         """Return what makes the writes inside it one: all of them are acknowledged at its end, or none is."""

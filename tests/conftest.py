@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.postgres import Server
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "data"
@@ -38,3 +41,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def shared_data() -> Path:
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """Return a running PostgreSQL with pgvector: it takes some seconds to start, and only where it is asked for."""
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def database(postgres: Server) -> str:
+    """Return the URL of an empty database."""
+    return postgres.new_url()

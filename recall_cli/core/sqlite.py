@@ -76,7 +76,14 @@ class SqliteStore:
             raise
 
     def append(
-        self, request: Request, completion: Completion, vector: Vector | None, *, created: float, expires: float | None
+        self,
+        request: Request,
+        completion: Completion,
+        vector: Vector | None,
+        *,
+        created: float,
+        expires: float | None,
+        group: int | None = None,
     ) -> Entry:
         """Keep one entry, replacing the one of the same identity; durable when this returns."""
         size = entry_size(request, completion, vector)
@@ -87,8 +94,8 @@ class SqliteStore:
             for (old,) in self._db.execute("SELECT id FROM entries WHERE identity = ?", (request.identity,)).fetchall():
                 self._delete_one(old)
             cursor = self._db.execute(
-                "INSERT INTO entries (identity, partition, namespace, created, expires, used, size, has_vector)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO entries (identity, partition, namespace, created, expires, used, size, has_vector,"
+                " answer_group) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     request.identity,
                     request.partition,
@@ -98,6 +105,7 @@ class SqliteStore:
                     created,
                     size,
                     vector is not None,
+                    group,
                 ),
             )
             id = cursor.lastrowid
@@ -125,6 +133,7 @@ class SqliteStore:
             created,
             size,
             vector is not None,
+            group,
         )
 
     def batch(self) -> AbstractContextManager[None]:

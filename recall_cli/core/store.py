@@ -35,7 +35,14 @@ class MemoryStore:
         self._next = 1
 
     def append(
-        self, request: Request, completion: Completion, vector: Vector | None, *, created: float, expires: float | None
+        self,
+        request: Request,
+        completion: Completion,
+        vector: Vector | None,
+        *,
+        created: float,
+        expires: float | None,
+        group: int | None = None,
     ) -> Entry:
         """Keep one entry, replacing the one of the same identity; return it with its new id."""
         old = self._by_identity.get(request.identity)
@@ -51,6 +58,7 @@ class MemoryStore:
             used=created,
             size=entry_size(request, completion, vector),
             has_vector=vector is not None,
+            group=group,
         )
         self._next += 1
         self._entries[entry.id] = entry

@@ -32,10 +32,17 @@ class HotStore:
             self._held, self._size = OrderedDict(), 0
 
     def append(
-        self, request: Request, completion: Completion, vector: Vector | None, *, created: float, expires: float | None
+        self,
+        request: Request,
+        completion: Completion,
+        vector: Vector | None,
+        *,
+        created: float,
+        expires: float | None,
+        group: int | None = None,
     ) -> Entry:
         """Keep one entry, replacing the one of the same identity; durable when this returns."""
-        return self.store.append(request, completion, vector, created=created, expires=expires)
+        return self.store.append(request, completion, vector, created=created, expires=expires, group=group)
 
     def batch(self) -> AbstractContextManager[None]:
         """Return what makes the writes inside it one."""

@@ -12,6 +12,7 @@ from recall_cli.core.embed import HashEmbedder
 from recall_cli.core.request import text_request
 from recall_cli.core.sqlite import SqliteStore
 from recall_cli.core.store import MemoryStore
+from recall_cli.engine.postgres import PostgresStore
 from recall_cli.server.hot import HotStore
 from recall_cli.types import Completion, Store, Usage
 
@@ -19,10 +20,12 @@ EMBEDDER = HashEmbedder()
 ANSWER = Completion(b'{"answer": "\x00\xff"}', "a-model", Usage(10, 5, 3, 2, 1), 12.5)
 
 
-@pytest.fixture(params=["memory", "sqlite", "hot"])
+@pytest.fixture(params=["memory", "sqlite", "hot", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "memory":
         made: Store = MemoryStore(EMBEDDER.dim)
+    elif request.param == "postgres":
+        made = PostgresStore(request.getfixturevalue("database"), embedder=EMBEDDER)
     else:
         made = SqliteStore(tmp_path / "store.db", embedder=EMBEDDER)
         if request.param == "hot":
@@ -102,6 +105,19 @@ def test_what_labels_said_and_states_are_kept(store: Store) -> None:
     store.save("policy", {"weights": [2.5]})
     assert store.saved("policy") == {"weights": [2.5]}
     assert store.saved("other") is None
+
+
+def test_a_group_is_stored_with_its_entry(store: Store) -> None:
+    first = store.append(text_request("q"), ANSWER, None, created=1.0, expires=None)
+    second = store.append(text_request("r"), ANSWER, None, created=1.0, expires=None, group=first.id)
+    assert [entry.group for entry in store.entries()] == [None, first.id] == [first.group, second.group]
+
+
+def test_a_batch_is_kept_whole_or_not_at_all(store: Store) -> None:
+    kept = store.append(text_request("before"), ANSWER, None, created=1.0, expires=None)
+    with store.batch():
+        again = store.append(text_request("in a batch"), ANSWER, None, created=1.0, expires=None)
+    assert [entry.id for entry in store.entries()] == [kept.id, again.id]
 
 
 def test_close_twice(store: Store) -> None:

@@ -1,0 +1,184 @@
+"""Connections to the database: each wait has a deadline, and a database that failed is left alone for a moment."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+import psycopg
+from pgvector.psycopg import register_vector
+from psycopg.abc import PQGen
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from recall_cli.engine.pg_schema import migrate
+from recall_cli.errors import StoreError, UsageError
+
+SCHEMES = ("postgresql", "postgres")
+
+CONNECT_S = 3
+"""Seconds to connect in: libpq counts whole ones."""
+CONNECTIONS = 6
+"""At most: the writer, the follower, two lookups, and two for the admin API."""
+REST_S = 1.0
+"""Once the database has failed, how long nobody but the follower tries it again: no request waits for it in vain."""
+
+SETTINGS = (
+    # A replica that vanishes within a transaction must not hold up the others' writes.
+    "SET idle_in_transaction_session_timeout = '5s'",
+    "SET hnsw.ef_search = 200",
+    "SET hnsw.iterative_scan = relaxed_order",
+    "SET client_min_messages = warning",
+)
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+
+class Deadlined(psycopg.Connection[Row]):
+    """A connection on which no wait lasts longer than its deadline, whatever became of the other side."""
+
+    ends = float("inf")
+    """By the monotonic clock."""
+
+    def wait(self, gen: PQGen[T], *args: Any, **more: Any) -> T:
+        """Wait for an operation. Raises OperationalError, and closes the connection, when it takes too long."""
+        return super().wait(self._until(gen), *args, **more)
+
+    def _until(self, gen: PQGen[T]) -> Generator[Any, Any, T]:
+        try:
+            asked = next(gen)
+            while True:
+                ready = yield asked
+                # psycopg resumes us every tenth of a second, with nothing when nothing has come.
+                if not ready and time.monotonic() > self.ends:
+                    self.pgconn.finish()
+                    raise psycopg.OperationalError("the database did not answer in time")
+                asked = gen.send(ready)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+
+
+class Database:
+    """A pool of connections to one database. What PostgreSQL raises becomes a StoreError."""
+
+    def __init__(self, url: str) -> None:
+        """Connect and bring the schema up to date."""
+        self.name = shown(url)
+        self._down_until = 0.0
+        self._lock = threading.Lock()
+        more: dict[str, Any] = {
+            "autocommit": True,
+            "connect_timeout": CONNECT_S,
+            "application_name": "recall",
+            "keepalives_idle": 5,
+            "keepalives_interval": 2,
+            "keepalives_count": 2,
+            "tcp_user_timeout": 5_000,
+        }
+        with self._translated(), psycopg.connect(url, **more) as first:
+            migrate(first, self.name)
+        self._pool: ConnectionPool[Deadlined] = ConnectionPool(
+            url,
+            connection_class=Deadlined,
+            kwargs=more,
+            min_size=1,
+            max_size=CONNECTIONS,
+            configure=_configure,
+            # One try: the next request for a connection tries again, where the pool's own back-off would let a
+            # database that has come back wait for a quarter of a minute.
+            reconnect_timeout=0.5,
+            open=True,
+            name="recall",
+        )
+
+    @property
+    def is_down(self) -> bool:
+        """Whether the database failed a moment ago."""
+        return time.monotonic() < self._down_until
+
+    @contextmanager
+    def connection(self, seconds: float, *, probe: bool = False) -> Iterator[Deadlined]:
+        """Lend a connection on which all must be done within so many seconds.
+
+        :param probe: try the database though it failed a moment ago.
+        """
+        if not probe and self.is_down:
+            raise StoreError(f"{self.name} does not answer", hint="it is tried again within a second")
+        with self._translated(), self._pool.connection(timeout=seconds) as db:
+            db.ends = time.monotonic() + seconds
+            yield db
+        self._down_until = 0.0
+
+    def renew(self) -> None:
+        """Replace the connections that did not survive what the database went through."""
+        with self._translated():
+            self._pool.check()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._pool.close(timeout=1.0)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (psycopg.OperationalError, PoolTimeout) as error:
+            # A lock that was not had in time, or a full disk, is no reason to leave the database alone.
+            if getattr(error, "sqlstate", None) is None or isinstance(error, psycopg.errors.AdminShutdown):
+                self._down_until = time.monotonic() + REST_S
+            raise unreachable(self.name, error) from error
+        except psycopg.Error as error:
+            raise StoreError(
+                f"{self.name} refused: {_first_line(error)}", hint="check the role's rights, see docs/scaling.md"
+            ) from error
+
+
+def is_database_url(name: str) -> bool:
+    """Return whether a store's name is the URL of a PostgreSQL database."""
+    return name.partition("://")[0] in SCHEMES
+
+
+def check_url(url: str) -> str:
+    """Return the URL. Raises UsageError when it holds a password.
+
+    Every user of the machine sees a process's arguments, and shells keep them: a secret is no flag, here as
+    everywhere in recall.
+    """
+    parts = urlsplit(url)
+    named = {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
+    if parts.password is not None or named & {"password", "sslpassword"}:
+        raise UsageError(
+            "the store's URL holds a password, which all users of this machine could read",
+            hint="leave it out, and set PGPASSWORD, PGPASSFILE (~/.pgpass) or a service: postgresql:///?service=NAME",
+        )
+    return url
+
+
+def shown(url: str) -> str:
+    """Return the URL as it may be printed and logged."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+
+
+def unreachable(name: str, error: Exception) -> StoreError:
+    """Return the error for a database that does not answer."""
+    return StoreError(
+        f"{name} cannot be used as a store: {_first_line(error)}",
+        hint="check that the database runs, and its address, role and password (PGPASSWORD, ~/.pgpass)",
+    )
+
+
+def _configure(db: Deadlined) -> None:
+    db.ends = time.monotonic() + CONNECT_S
+    for setting in SETTINGS:
+        db.execute(setting)
+    register_vector(db)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
