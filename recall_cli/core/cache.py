@@ -17,11 +17,12 @@ from recall_cli.core.auto import AutoIndex
 from recall_cli.core.evidence import vetoes
 from recall_cli.core.owed import Owed
 from recall_cli.core.policy import cosine
-from recall_cli.core.rows import checked_query
+from recall_cli.core.puts import check_ttl, prepared
+from recall_cli.core.rows import no_answer
 from recall_cli.core.shelf import Shelf
 from recall_cli.core.store import MemoryStore, entry_size
 from recall_cli.core.witness import Witness
-from recall_cli.errors import StoreError, UsageError
+from recall_cli.errors import StoreError
 from recall_cli.types import (
     Completion,
     Decision,
@@ -44,9 +45,6 @@ TOUCH_BATCH = 1_000
 
 SURELY_BELOW_ONE = 0.99
 """Up to here no similarity is a rounded 1: when the best is one of these, none needs a look."""
-
-NO_IDS, NONE_NEAR = np.empty(0, np.int64), np.empty(0, np.float32)
-"""What a search finds where there is nothing."""
 
 
 class Cache:
@@ -76,15 +74,13 @@ class Cache:
         later: Callable[[Callable[[], None]], object] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if ttl is not None and not ttl > 0:
-            raise UsageError(f"ttl must be above 0, not {ttl}", hint="leave ttl out for no limit")
         self.embedder = embedder
         self.policy = policy
         self.store: Store = store if store is not None else MemoryStore(embedder.dim)
-        self.ttl = ttl
+        self.ttl = check_ttl(ttl)
         self.vetoes = vetoes
         self._candidates = max(policy.candidates, 1)
-        self._reads = policy.candidates > 1 or bool(vetoes)
+        self._weighs_texts = policy.candidates > 1 or bool(vetoes)
         self._make_index = make_index
         self._clock = clock
         self._lock = threading.RLock()
@@ -94,7 +90,7 @@ class Cache:
         self._indexes: dict[bytes, Index] = {}
         self._used: dict[int, float] = {}
         self._owed = Owed(later)
-        self._witness = Witness(self.store.text)
+        self._witness = Witness(self._text)
         self._learned: set[int] = set()
         self._rehydrate()
 
@@ -142,30 +138,35 @@ class Cache:
         with self._lock:
             while True:
                 index = self._indexes.get(request.partition)
-                ids, similarities = (NO_IDS, NONE_NEAR) if index is None else index.search(vector, self._candidates)
+                ids, similarities = no_answer() if index is None else index.search(vector, self._candidates)
                 if not len(ids):
                     return Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
-                id = int(ids[0])
-                evidence = self.weigh(request.text, ids, similarities)
-                similarity = evidence.similarity
-                verdict = self.policy.decide(request.namespace, evidence)
-                veto = vetoes(evidence, self.vetoes) if verdict.serve and self.vetoes else None
-                if veto is not None or not verdict.serve:
-                    reason = "below_cutoff" if veto is None else f"veto_{veto}"
-                    decision = Decision(Outcome.MISS, similarity, verdict.cutoff, id, reason)
-                    return Lookup(decision, vector=vector, evidence=evidence)
-                completion = self._use(id)
-                if completion is not None:
-                    decision = Decision(Outcome.SEMANTIC, similarity, verdict.cutoff, id)
-                    return Lookup(decision, completion, vector, evidence, verdict.audit)
+                found = self._judge(request, vector, int(ids[0]), self.weigh(request.text, ids, similarities))
+                if found is not None:
+                    return found
                 # The nearest one had expired and is gone now: the next nearest may still serve.
+
+    def _judge(self, request: Request, vector: Vector, id: int, evidence: Evidence) -> Lookup | None:
+        """Decide on the nearest entry; None when it was to be served, but is gone."""
+        similarity = evidence.similarity
+        verdict = self.policy.decide(request.namespace, evidence)
+        veto = vetoes(evidence, self.vetoes) if verdict.serve and self.vetoes else None
+        if veto is not None or not verdict.serve:
+            reason = "below_cutoff" if veto is None else f"veto_{veto}"
+            decision = Decision(Outcome.MISS, similarity, verdict.cutoff, id, reason)
+            return Lookup(decision, vector=vector, evidence=evidence)
+        completion = self._use(id)
+        if completion is None:
+            return None
+        decision = Decision(Outcome.SEMANTIC, similarity, verdict.cutoff, id)
+        return Lookup(decision, completion, vector, evidence, verdict.audit)
 
     def weigh(self, text: str, ids: Ids, similarities: Vector) -> Evidence:
         """Return what speaks for and against the first of the nearest entries, as far as the policy looks at it.
 
         :param ids: what the partition's index found, best first: one or more.
         """
-        if not self._reads:
+        if not self._weighs_texts:
             return Evidence(cosine(float(similarities[0])))
         near = similarities.tolist()
         if near[0] > SURELY_BELOW_ONE:
@@ -197,7 +198,7 @@ class Cache:
 
         Of two with the same identity the later one stays. A store that fails has kept none.
         """
-        ready = [self._prepared(put) for put in puts]
+        ready = [prepared(put, self.embedder, self.ttl) for put in puts]
         latest = {put.request.identity: at for at, put in enumerate(ready)}
         now = self._clock()
         made: list[tuple[int, Put, Entry]] = []
@@ -214,7 +215,14 @@ class Cache:
                         gone += [] if old is None else [old]
                         continue
                     expires = None if put.ttl is None else now + put.ttl
-                    entry = self.store.append(put.request, put.completion, put.vector, created=now, expires=expires)
+                    entry = self.store.append(
+                        put.request,
+                        put.completion,
+                        put.vector,
+                        created=now,
+                        expires=expires,
+                        group=self._group(put.like),
+                    )
                     made.append((at, put, entry))
             self._drop(gone)
             with self._lock:
@@ -225,20 +233,6 @@ class Cache:
             ids[at] = entry.id
         return ids
 
-    def _prepared(self, put: Put) -> Put:
-        """Return a put with its lifetime, and a vector that can be indexed: the store must not keep another."""
-        lifetime = self.ttl if put.ttl is None else put.ttl
-        if lifetime is not None and not lifetime > 0:
-            raise UsageError(f"ttl must be above 0, not {lifetime}", hint="leave ttl out for no limit")
-        vector = put.vector
-        if put.request.exact_only:
-            vector = None
-        elif vector is None:
-            vector = self.embedder.embed(put.request.text)
-        if vector is not None:
-            vector = checked_query(vector, self.embedder.dim, 1)
-        return Put(put.request, put.completion, vector, lifetime, put.like)
-
     def _publish(self, made: Sequence[tuple[int, Put, Entry]]) -> None:
         """Let lookups find what the store has acknowledged."""
         rows: dict[bytes, tuple[list[int], list[Vector]]] = {}
@@ -247,9 +241,8 @@ class Cache:
             if old is not None:
                 self._forget(old)
             self._shelf.keep(entry)
-            if put.like is not None and put.like in self._shelf:
-                self._witness.join(entry.id, self._witness.group(put.like))
-                self._learned.add(entry.id)
+            if entry.group is not None:
+                self._witness.join(entry.id, entry.group)
             if put.vector is not None:
                 ids, vectors = rows.setdefault(entry.partition, ([], []))
                 ids.append(entry.id)
@@ -328,7 +321,7 @@ class Cache:
         now = self._clock()
         completion = None
         if entry.expires is None or entry.expires > now:
-            completion = self.store.get(id, entry.identity)
+            completion = self._read(id, entry.identity)
         if completion is None:
             self._forget(id)
             self._owed.add(lambda: self.store.delete([id]))
@@ -340,6 +333,16 @@ class Cache:
         if grew and len(self._used) % TOUCH_BATCH == 0:
             self._owed.add(self.flush)
         return completion
+
+    def _group(self, like: int | None) -> int | None:
+        with self._lock:
+            return self._witness.group(like) if like is not None and like in self._shelf else None
+
+    def _read(self, id: int, identity: bytes) -> Completion | None:
+        return self.store.get(id, identity)
+
+    def _text(self, id: int) -> str | None:
+        return self.store.text(id)
 
     def _drop(self, ids: list[int]) -> int:
         """Delete entries from the store, then from memory: a store that fails leaves both as they were."""
