@@ -166,6 +166,29 @@ class AdaptivePolicy:
         else:
             self._schedule(self.refit)
 
+    def drawn(self, ticket: int) -> tuple[bool, float]:
+        """Return whether a decision was to serve, and with what chance it was to be audited."""
+        with self._lock:
+            slot = self._ring.slot(ticket)
+            if slot is None or not self._ring.served[slot]:
+                return False, 1.0
+            return True, self._ring.read_propensity(self._ring.propensities, 4 * slot)[0]
+
+    def adopt(self, namespace: str, evidence: Evidence, *, same: bool, served: bool, propensity: float) -> None:
+        """Learn from a label of another process, whose decisions this one has not seen.
+
+        One audited hit stands for all that were not drawn: they are counted as traffic, or the mix of hits and
+        misses that the certificate weighs by would be of misses alone.
+        """
+        with self._lock:
+            space = self._spaces.get(namespace)
+            if space is None:
+                space = self._spaces[namespace] = Space(len(self._spaces))
+            x, rest, slope = self._score(space, evidence)
+            for _ in range(round(1 / propensity) if served else 1):
+                evidence.ticket = self._keep(space, x, rest + slope * x[0], served, propensity)
+        self.observe(namespace, evidence, same=same)
+
     def refit(self) -> None:
         """Fit the weights to the labels in the window. The lock is held before and after, not during."""
         try:

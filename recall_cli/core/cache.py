@@ -16,7 +16,7 @@ import numpy as np
 from recall_cli.core.auto import AutoIndex
 from recall_cli.core.evidence import vetoes
 from recall_cli.core.owed import Owed
-from recall_cli.core.policy import cosine
+from recall_cli.core.policy import cosine, cosines
 from recall_cli.core.puts import check_ttl, prepared
 from recall_cli.core.rows import no_answer
 from recall_cli.core.shelf import Shelf
@@ -42,9 +42,6 @@ from recall_cli.types import (
 
 TOUCH_BATCH = 1_000
 """Hits whose time of use is held back before it is persisted: one transaction instead of a thousand."""
-
-SURELY_BELOW_ONE = 0.99
-"""Up to here no similarity is a rounded 1: when the best is one of these, none needs a look."""
 
 
 class Cache:
@@ -141,13 +138,16 @@ class Cache:
                 ids, similarities = no_answer() if index is None else index.search(vector, self._candidates)
                 if not len(ids):
                     return Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
-                found = self._judge(request, vector, int(ids[0]), self.weigh(request.text, ids, similarities))
+                evidence = self.weigh(request.text, ids, similarities)
+                found = self._judge(request, vector, int(ids[0]), evidence, self._use)
                 if found is not None:
                     return found
                 # The nearest one had expired and is gone now: the next nearest may still serve.
 
-    def _judge(self, request: Request, vector: Vector, id: int, evidence: Evidence) -> Lookup | None:
-        """Decide on the nearest entry; None when it was to be served, but is gone."""
+    def _judge(
+        self, request: Request, vector: Vector, id: int, evidence: Evidence, use: Callable[[int], Completion | None]
+    ) -> Lookup | None:
+        """Decide on the nearest entry; None when it was to be served, but `use` finds it gone."""
         similarity = evidence.similarity
         verdict = self.policy.decide(request.namespace, evidence)
         veto = vetoes(evidence, self.vetoes) if verdict.serve and self.vetoes else None
@@ -155,7 +155,7 @@ class Cache:
             reason = "below_cutoff" if veto is None else f"veto_{veto}"
             decision = Decision(Outcome.MISS, similarity, verdict.cutoff, id, reason)
             return Lookup(decision, vector=vector, evidence=evidence)
-        completion = self._use(id)
+        completion = use(id)
         if completion is None:
             return None
         decision = Decision(Outcome.SEMANTIC, similarity, verdict.cutoff, id)
@@ -168,10 +168,7 @@ class Cache:
         """
         if not self._weighs_texts:
             return Evidence(cosine(float(similarities[0])))
-        near = similarities.tolist()
-        if near[0] > SURELY_BELOW_ONE:
-            near = [cosine(similarity) for similarity in near]
-        return self._witness.evidence(text, ids.tolist(), near)
+        return self._witness.evidence(text, ids.tolist(), cosines(similarities.tolist()))
 
     def put(
         self,
@@ -226,27 +223,26 @@ class Cache:
                     made.append((at, put, entry))
             self._drop(gone)
             with self._lock:
-                self._publish(made)
+                self._publish([(entry, put.vector) for _, put, entry in made])
             self._shrink(now)
         ids: list[int | None] = [None] * len(ready)
         for at, _, entry in made:
             ids[at] = entry.id
         return ids
 
-    def _publish(self, made: Sequence[tuple[int, Put, Entry]]) -> None:
+    def _publish(self, made: Sequence[tuple[Entry, Vector | None]]) -> None:
         """Let lookups find what the store has acknowledged."""
         rows: dict[bytes, tuple[list[int], list[Vector]]] = {}
-        for _, put, entry in made:
+        for entry, vector in made:
             old = self._shelf.by_identity.get(entry.identity)
             if old is not None:
                 self._forget(old)
             self._shelf.keep(entry)
-            if entry.group is not None:
-                self._witness.join(entry.id, entry.group)
-            if put.vector is not None:
+            self._witness.join(entry.id, entry.id if entry.group is None else entry.group, entry.labels, entry.wrong)
+            if vector is not None:
                 ids, vectors = rows.setdefault(entry.partition, ([], []))
                 ids.append(entry.id)
-                vectors.append(put.vector)
+                vectors.append(vector)
         for partition, (ids, vectors) in rows.items():
             self._open_index(partition).add(np.array(ids, dtype=np.int64), np.stack(vectors))
 

@@ -18,6 +18,9 @@ NAMES_SHOWN = 12
 ROUNDING = 1e-6
 """float32 dot products of equal unit vectors miss 1 by up to this much."""
 
+SURELY_BELOW_ONE = 0.99
+"""Up to here no similarity is a rounded 1: when the best is one of these, none needs a look."""
+
 
 def cosine(similarity: float) -> float:
     """Return a computed similarity as a policy sees it: what is 1 but for rounding is 1.
@@ -25,6 +28,13 @@ def cosine(similarity: float) -> float:
     Without this, tau = 1 would serve what is identical only when the rounding happens to fall well.
     """
     return 1.0 if similarity > 1.0 - ROUNDING else similarity
+
+
+def cosines(similarities: list[float]) -> list[float]:
+    """Return similarities, best first, as a policy sees them."""
+    if similarities[0] <= SURELY_BELOW_ONE:
+        return similarities
+    return [cosine(similarity) for similarity in similarities]
 
 
 def check_tau(tau: float) -> float:

@@ -44,6 +44,7 @@ class Ring:
         self.write_features = struct.Struct(f"{WIDTH}f").pack_into
         self.write_space = struct.Struct("i").pack_into
         self.write_propensity = struct.Struct("f").pack_into
+        self.read_propensity = struct.Struct("f").unpack_from
 
     def __len__(self) -> int:
         return min(self.next, self.size)

@@ -12,6 +12,17 @@ import numpy as np
 from recall_cli.types import Completion, Entry, Ids, Request, Vector
 
 
+class NotAtHand(Exception):
+    """What a lookup needs is not in memory: `Cache.get` waits for it, an event loop must not.
+
+    :param id: the entry that is needed; None when the whole partition is elsewhere.
+    """
+
+    def __init__(self, id: int | None = None) -> None:
+        super().__init__(id)
+        self.id = id
+
+
 def entry_size(request: Request, completion: Completion, vector: Vector | None) -> int:
     """Return the bytes an entry counts for: body, prompt text and vector."""
     return (

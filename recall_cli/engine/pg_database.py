@@ -7,7 +7,6 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, urlsplit
 
 import psycopg
 from pgvector.psycopg import register_vector
@@ -15,9 +14,8 @@ from psycopg.abc import PQGen
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from recall_cli.engine.pg_schema import migrate
-from recall_cli.errors import StoreError, UsageError
-
-SCHEMES = ("postgresql", "postgres")
+from recall_cli.engine.pg_url import shown
+from recall_cli.errors import StoreError
 
 CONNECT_S = 3
 """Seconds to connect in: libpq counts whole ones."""
@@ -136,33 +134,6 @@ class Database:
             raise StoreError(
                 f"{self.name} refused: {_first_line(error)}", hint="check the role's rights, see docs/scaling.md"
             ) from error
-
-
-def is_database_url(name: str) -> bool:
-    """Return whether a store's name is the URL of a PostgreSQL database."""
-    return name.partition("://")[0] in SCHEMES
-
-
-def check_url(url: str) -> str:
-    """Return the URL. Raises UsageError when it holds a password.
-
-    Every user of the machine sees a process's arguments, and shells keep them: a secret is no flag, here as
-    everywhere in recall.
-    """
-    parts = urlsplit(url)
-    named = {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
-    if parts.password is not None or named & {"password", "sslpassword"}:
-        raise UsageError(
-            "the store's URL holds a password, which all users of this machine could read",
-            hint="leave it out, and set PGPASSWORD, PGPASSFILE (~/.pgpass) or a service: postgresql:///?service=NAME",
-        )
-    return url
-
-
-def shown(url: str) -> str:
-    """Return the URL as it may be printed and logged."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
 
 def unreachable(name: str, error: Exception) -> StoreError:

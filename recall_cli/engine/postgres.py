@@ -15,7 +15,8 @@ import numpy as np
 import orjson
 
 from recall_cli.core.store import entry_size
-from recall_cli.engine.pg_database import Database, Deadlined, check_url
+from recall_cli.engine.pg_database import Database, Deadlined
+from recall_cli.engine.pg_url import check_url
 from recall_cli.errors import StoreError, StoreMismatch
 from recall_cli.types import Completion, Entry, Ids, Request, Usage, Vector, VectorSpace
 
@@ -88,7 +89,7 @@ class PostgresStore:
                     " ON CONFLICT DO NOTHING",
                     (embedder.name, embedder.fingerprint, embedder.dim),
                 )
-            with self._write():
+            with self.writing():
                 pass  # which checks whose vectors they are
         except BaseException:
             self.close()
@@ -105,7 +106,7 @@ class PostgresStore:
         group: int | None = None,
     ) -> Entry:
         """Keep one entry, replacing the one of the same identity; durable when this returns."""
-        size, namespace = entry_size(request, completion, vector), _plain(request.namespace)
+        size, namespace = entry_size(request, completion, vector), plain(request.namespace)
         row = {
             "identity": request.identity,
             "partition": request.partition,
@@ -117,12 +118,12 @@ class PostgresStore:
             "group": group,
             "vector": None if vector is None else vector.astype(np.float32),
             "text": request.text.encode("utf-8", "surrogatepass"),
-            "model": _plain(completion.model),
+            "model": plain(completion.model),
             "usage": orjson.dumps(completion.usage).decode(),
             "made": completion.created,
             "body": completion.body,
         }
-        with self._write() as db:
+        with self.writing() as db:
             with db.pipeline():
                 db.execute(REPLACE, (request.identity,))
                 made = db.execute(INSERT, row)
@@ -143,7 +144,7 @@ class PostgresStore:
 
     def batch(self) -> AbstractContextManager[Any]:
         """Return what makes the writes inside it one transaction; no other replica writes meanwhile."""
-        return self._write()
+        return self.writing()
 
     def get(self, id: int, identity: bytes | None = None) -> Completion | None:
         """Return the completion of an entry, or None when it is gone, unreadable, or of another identity."""
@@ -163,22 +164,22 @@ class PostgresStore:
 
     def remove(self, ids: Sequence[int]) -> int:
         """Forget entries and let the other replicas know; return how many there were."""
-        with self._write() as db:
+        with self.writing() as db:
             return db.execute(REMOVE, (list(ids),)).rowcount
 
     def touch(self, used: Mapping[int, float]) -> None:
         """Persist the time of last use, id by id; of two replicas' times the later stays."""
-        with self._write() as db:
+        with self.writing() as db:
             db.execute(TOUCH, (list(used), list(used.values())))
 
     def learn(self, records: Mapping[int, tuple[int, int, int]]) -> None:
         """Persist (group, labels, wrong), id by id; unknown ids are ignored."""
-        with self._write() as db, db.cursor() as cursor:
+        with self.writing() as db, db.cursor() as cursor:
             cursor.executemany(LEARN, [(*record, id) for id, record in records.items()])
 
     def save(self, key: str, state: Mapping[str, Any]) -> None:
         """Keep a JSON-ready state under a key."""
-        with self._write() as db:
+        with self.writing() as db:
             db.execute(SAVE, (key, orjson.dumps(state).decode()))
 
     def saved(self, key: str) -> dict[str, Any] | None:
@@ -215,7 +216,7 @@ class PostgresStore:
         self.database.close()
 
     @contextmanager
-    def _write(self) -> Iterator[Deadlined]:
+    def writing(self) -> Iterator[Deadlined]:
         """Write whole or not at all, alone among the tenant's writers; within a batch, as a part of it."""
         inside: Deadlined | None = getattr(self._mine, "db", None)
         if inside is not None:
@@ -282,6 +283,6 @@ def matrix_of(sent: Sequence[bytes], dim: int, name: str) -> Vector:
     return np.ascontiguousarray(raw[:, 4:]).view(">f4").astype(np.float32)
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """Return a name that PostgreSQL's text can hold; callers choose the names of models."""
     return name.replace("\x00", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode()

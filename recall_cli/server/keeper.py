@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from recall_cli.core.cache import Cache
+from recall_cli.core.store import NotAtHand
 from recall_cli.errors import StoreError
 from recall_cli.server.metrics import Metrics
 from recall_cli.server.settings import Limits
@@ -63,7 +64,17 @@ class Keeper:
     async def find(self, request: Request) -> Lookup:
         """Return what the cache has. Never raises: a fault is a miss, counted and logged."""
         try:
-            started = time.perf_counter()
+            return await self._find(request)
+        except TimeoutError:
+            self._metrics.faults["lookup_deadline"] += 1
+            return Lookup(Decision(Outcome.MISS, reason="lookup_deadline"))
+        except Exception as error:
+            self.fault("lookup", error)
+            return Lookup(Decision(Outcome.MISS, reason="cache_fault"))
+
+    async def _find(self, request: Request) -> Lookup:
+        started = time.perf_counter()
+        try:
             found = self.cache.exact(request)
             if found is not None:
                 self._metrics.latency["exact"].add(time.perf_counter() - started)
@@ -76,14 +87,16 @@ class Keeper:
                 return Lookup(Decision(Outcome.MISS, reason="too_long_to_compare"))
             if self._is_quick(request):
                 return self._match(request)
-            future = asyncio.get_running_loop().run_in_executor(self._lookers, self._match, request)
-            return await asyncio.wait_for(future, self._limits.lookup_s)
-        except TimeoutError:
-            self._metrics.faults["lookup_deadline"] += 1
-            return Lookup(Decision(Outcome.MISS, reason="lookup_deadline"))
-        except Exception as error:
-            self.fault("lookup", error)
-            return Lookup(Decision(Outcome.MISS, reason="cache_fault"))
+            return await self._in_thread(self._match, request)
+        except NotAtHand:
+            # It is in a store that other replicas share, and may take as long as any lookup.
+            found = await self._in_thread(self.cache.get, request)
+            self._metrics.latency["store"].add(time.perf_counter() - started)
+            return found
+
+    async def _in_thread(self, look: Callable[[Request], Lookup], request: Request) -> Lookup:
+        future = asyncio.get_running_loop().run_in_executor(self._lookers, look, request)
+        return await asyncio.wait_for(future, self._limits.lookup_s)
 
     def _match(self, request: Request) -> Lookup:
         clock, latency = time.perf_counter, self._metrics.latency

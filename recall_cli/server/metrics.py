@@ -30,7 +30,7 @@ class Metrics:
         self.started = time.time()
         self.requests: Counter[tuple[str, str, str]] = Counter()
         """By provider, outcome and reason."""
-        self.latency = {name: Histogram() for name in ("embed", "search", "exact", "upstream", "hit", "total")}
+        self.latency = {name: Histogram() for name in ("embed", "search", "exact", "store", "upstream", "hit", "total")}
         self.stored = 0
         self.not_stored: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()

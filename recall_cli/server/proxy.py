@@ -138,11 +138,12 @@ class Walls:
 
 def tenant_key(store: Store) -> bytes:
     """Return the key of the tenants' digests, made once a store: with another one no entry would be found again."""
-    saved = (store.saved(TENANTS) or {}).get("key")
-    if isinstance(saved, str) and len(saved) == 2 * KEY_BYTES:
-        return bytes.fromhex(saved)
-    key = secrets.token_bytes(KEY_BYTES)
-    store.save(TENANTS, {"key": key.hex()})
+    with store.batch():  # of two processes that start on an empty store, the second finds the first's key
+        saved = (store.saved(TENANTS) or {}).get("key")
+        if isinstance(saved, str) and len(saved) == 2 * KEY_BYTES:
+            return bytes.fromhex(saved)
+        key = secrets.token_bytes(KEY_BYTES)
+        store.save(TENANTS, {"key": key.hex()})
     return key
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recall_cli.core.cache import Cache
 from recall_cli.core.compare import VERSION
@@ -27,6 +27,7 @@ from recall_cli.core.policies import make_policy
 from recall_cli.core.policy import DEFAULT_TAU
 from recall_cli.core.sqlite import SqliteStore
 from recall_cli.core.store import MemoryStore
+from recall_cli.engine.pg_url import is_database_url
 from recall_cli.errors import INTERRUPTED, StoreError, StoreMismatch, UpstreamError
 from recall_cli.server.app import UNDER, Proxy
 from recall_cli.server.asgi import BrokenOff
@@ -75,16 +76,23 @@ class Plan:
     tau: float = DEFAULT_TAU
     target_false_hit: float = 0.01
     store: str | None = None
-    """A SQLite file; None keeps everything in memory."""
+    """A SQLite file, or the URL of a PostgreSQL database; None keeps everything in memory."""
     store_is_default: bool = False
     """Nobody named the file: one that cannot be had costs the durability, not the service."""
     durability: str = "normal"
     ttl: float | None = None
     max_entries: int | None = None
     max_bytes: int | None = None
+    held_bytes: int = 1 << 30
+    """Memory for the partitions of a store that replicas share."""
     log: str | None = "-"
     hub: HubPlan | None = None
     """The hubs to serve beside it; None leaves their paths to the upstream."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other replicas use the store too."""
+        return self.store is not None and is_database_url(self.store)
 
 
 class Server:
@@ -111,21 +119,9 @@ class Server:
             seed=secrets.randbits(32),
         )
         self.log = AccessLog(plan.log)
-        make_index = index_maker(plan.index, embedder.dim)
-        store, self.degraded = _store(plan, embedder)
-        self.metrics.is_stand_in = self.degraded
+        self.degraded = False
         later: list[Keeper] = []
-        cache = Cache(
-            embedder=embedder,
-            policy=self.policy,
-            store=store,
-            make_index=make_index,
-            ttl=plan.ttl,
-            max_entries=plan.max_entries,
-            max_bytes=plan.max_bytes,
-            vetoes=frozenset(VETOES) if settings.verify_on_hit == "evidence" else frozenset(),
-            later=lambda change: later[0].write(change),
-        )
+        cache = self._cache(embedder, lambda change: later[0].write(change))
         self.keeper = Keeper(cache, settings.limits, self.metrics)
         later.append(self.keeper)
         self.upstream = Upstream(settings)
@@ -137,7 +133,7 @@ class Server:
             self.verifier,
             self.metrics,
             self.log,
-            Planner(Walls(tenant_key(store), settings), settings),
+            Planner(Walls(tenant_key(cache.store), settings), settings),
             make_opinion(settings.verify_on_hit),
         )
         self.verifier.stored = lambda entry, ask, answer: self.log.write(
@@ -147,6 +143,10 @@ class Server:
         self.hub = self._hub(plan.hub) if plan.hub is not None else None
         routes = self.hub.routes() if self.hub is not None else ()
         self.proxy.inside = make_inside(self.proxy, Guard(settings), lambda: self.is_stopping, routes)
+        if plan.is_shared:
+            from recall_cli.server.replica import follow
+
+            follow(self.keeper, self.metrics, max_entries=plan.max_entries, max_bytes=plan.max_bytes)
 
     @property
     def is_stopping(self) -> bool:
@@ -192,6 +192,26 @@ class Server:
             await self.upstream.close()
             if self.hub is not None:
                 await self.hub.stop()
+
+    def _cache(self, embedder: Embedder, later: Callable[[Callable[[], None]], object]) -> Cache:
+        """Return the plan's cache over the plan's store."""
+        plan = self.plan
+        options: dict[str, Any] = {
+            "embedder": embedder,
+            "policy": self.policy,
+            "make_index": index_maker(plan.index, embedder.dim),
+            "ttl": plan.ttl,
+            "vetoes": frozenset(VETOES) if plan.settings.verify_on_hit == "evidence" else frozenset(),
+            "later": later,
+        }
+        if plan.is_shared:
+            from recall_cli.server.replica import replica_cache
+
+            assert plan.store is not None
+            return replica_cache(plan.store, held_bytes=plan.held_bytes, **options)
+        store, self.degraded = _store(plan, embedder)
+        self.metrics.is_stand_in = self.degraded
+        return Cache(store=store, max_entries=plan.max_entries, max_bytes=plan.max_bytes, **options)
 
     def close(self) -> None:
         """Store what waits, then release everything."""

@@ -1,0 +1,60 @@
+"""What any replica does for all: delete what has expired or is too much, and prune the feed."""
+
+from __future__ import annotations
+
+import time
+
+from recall_cli.engine.pg_policy import KEPT
+from recall_cli.engine.postgres import PostgresStore
+
+AT_ONCE = 2_000
+"""Entries deleted in one transaction: writers wait for it."""
+
+EXPIRED = f"""
+SELECT id FROM recall.entries WHERE tenant = current_user AND expires <= %s ORDER BY expires LIMIT {AT_ONCE}"""
+HELD = "SELECT count(*), coalesce(sum(size), 0) FROM recall.entries WHERE tenant = current_user"
+OLDEST = f"""
+SELECT id, size FROM recall.entries WHERE tenant = current_user ORDER BY used, id LIMIT {AT_ONCE}"""
+PRUNE = """
+WITH pruned AS (
+    DELETE FROM recall.gone WHERE tenant = current_user AND at < now() - interval '1 hour' RETURNING seq
+)
+UPDATE recall.tenants SET forgotten = greatest(forgotten, (SELECT max(seq) FROM pruned))
+WHERE tenant = current_user AND EXISTS (SELECT FROM pruned)"""
+FORGET = f"""
+DELETE FROM recall.labels WHERE tenant = current_user AND seq <= (
+    SELECT seq FROM recall.labels WHERE tenant = current_user ORDER BY seq DESC OFFSET {2 * KEPT} LIMIT 1
+)"""
+
+
+def tidy(store: PostgresStore, max_entries: int | None, max_bytes: int | None) -> int:
+    """Delete expired entries, then the least recently used over the caps; return how many went.
+
+    Deletions are told for an hour: a replica that was cut off for longer starts afresh. Replicas that come at the same
+    time find nothing left to do.
+    """
+    gone = 0
+    while True:
+        with store.writing() as db:
+            ids = [row[0] for row in db.execute(EXPIRED, (time.time(),))]
+            if not ids and (max_entries is not None or max_bytes is not None):
+                entries, size = db.execute(HELD).fetchone() or (0, 0)
+                ids = _surplus(db.execute(OLDEST).fetchall(), entries, int(size), max_entries, max_bytes)
+            if not ids:
+                db.execute(PRUNE)
+                db.execute(FORGET)
+                return gone
+            gone += store.remove(ids)
+
+
+def _surplus(
+    oldest: list[tuple[int, int]], entries: int, size: int, max_entries: int | None, max_bytes: int | None
+) -> list[int]:
+    """Return the ids, least recently used first, without which the caps hold."""
+    ids = []
+    for id, bytes in oldest:
+        if (max_entries is None or entries <= max_entries) and (max_bytes is None or size <= max_bytes):
+            break
+        ids.append(id)
+        entries, size = entries - 1, size - bytes
+    return ids

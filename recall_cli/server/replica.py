@@ -1,0 +1,36 @@
+"""`recall serve` as one of several replicas on a shared store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from recall_cli.engine.opening import open_shared
+from recall_cli.server.keeper import Keeper
+from recall_cli.server.metrics import Metrics
+
+if TYPE_CHECKING:
+    from recall_cli.engine.shared import SharedCache
+
+
+def replica_cache(url: str, *, held_bytes: int, **options: Any) -> SharedCache:
+    """Return a cache over the shared store at a URL, with these options of `Cache`."""
+    store = open_shared(url, options["embedder"])
+    from recall_cli.engine.shared import SharedCache
+
+    return SharedCache(store=store, held_bytes=held_bytes, **options)
+
+
+def follow(keeper: Keeper, metrics: Metrics, *, max_entries: int | None, max_bytes: int | None) -> None:
+    """Follow the other replicas until the cache is closed. Raises StoreError when the database cannot be had."""
+    from recall_cli.engine.follower import Follower
+
+    def healed() -> None:
+        metrics.store_works = True
+
+    Follower(
+        cast("SharedCache", keeper.cache),
+        max_entries=max_entries,
+        max_bytes=max_bytes,
+        fault=lambda error: keeper.fault("follow", error),
+        healed=healed,
+    ).start()
