@@ -31,7 +31,7 @@ Embedder = Annotated[
         "--embedder",
         "-e",
         envvar="RECALL_HUB_EMBEDDER",
-        help="hash-v1, static, model2vec:PATH-OR-NAME, or openai:MODEL@URL (key: RECALL_EMBED_KEY).",
+        help="hash-v1, static, minilm, model2vec:PATH-OR-NAME, or openai:MODEL@URL (key: RECALL_EMBED_KEY).",
         metavar="NAME",
     ),
 ]
