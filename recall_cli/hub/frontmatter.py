@@ -21,8 +21,9 @@ def split(text: str) -> tuple[dict[str, str], str]:
     Only plain values are facts: lists and tables have no place in a document's title, URL, id or date. A block that is
     no YAML is a part of the text.
     """
-    found = _BLOCK.match(text)
-    if found is None or found.end() > MAX_CHARS:
+    found = _BLOCK.match(text, 0, MAX_CHARS)
+    # A block that ends where the look does may go on behind it.
+    if found is None or found.end() == MAX_CHARS:
         return {}, text
     facts = _load(found.group(1))
     if facts is None:

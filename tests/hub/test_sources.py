@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_cli.errors import InputError, UsageError
-from recall_cli.hub.frontmatter import split
+from recall_cli.hub.frontmatter import MAX_CHARS, split
 from recall_cli.hub.intake import Intake, from_file, from_row
 from recall_cli.hub.nouns import Document
 from recall_cli.hub.sources import documents
@@ -60,6 +60,14 @@ def test_front_matter_names_what_a_document_is(tmp_path: Path) -> None:
 )
 def test_what_is_no_front_matter_is_text(text: str) -> None:
     assert split(text) == ({}, text)
+
+
+@pytest.mark.parametrize("chars", [100, MAX_CHARS - 10, MAX_CHARS, 10 * MAX_CHARS])
+def test_a_block_that_is_too_long_is_text(chars: int) -> None:
+    head = "---\ntitle: T\nnote: "
+    text = head + "x" * (chars - len(head) - len("\n---\n")) + "\n---\nbody"
+    facts, body = split(text)
+    assert (facts.get("title"), body) == (("T", "body") if chars < MAX_CHARS else (None, text))
 
 
 def test_a_bomb_in_front_matter_costs_nothing() -> None:

@@ -88,10 +88,11 @@ def texts(engine: EmbeddedEngine) -> dict[str, str]:
     return {id: document.text for id, document in found.items() if document is not None}
 
 
+@pytest.mark.parametrize("prune", [False, True])
 def test_an_edit_arrives_once_the_folder_is_quiet_and_nothing_else_is_read(
-    engine: EmbeddedEngine, docs: Path, opened: list[str]
+    prune: bool, engine: EmbeddedEngine, docs: Path, opened: list[str]
 ) -> None:
-    watch, clock = Watch(engine, HashEmbedder(), str(docs)), Clock()
+    watch, clock = Watch(engine, HashEmbedder(), str(docs), prune=prune), Clock()
     assert looks(watch, clock, 1).added == 3
     opened.clear()
     assert looks(watch, clock, 3) == Report()
@@ -107,7 +108,9 @@ def test_an_edit_arrives_once_the_folder_is_quiet_and_nothing_else_is_read(
     # The edit came after the last look at which all was as before: two looks of two seconds ago.
     assert refresh.lag_s == 4
     assert sorted(opened) == ["b.md", "deep/d.md"]
-    assert texts(engine)["b.md"] == "another text"
+    assert texts(engine) == {
+        "a.md": "text of a", "b.md": "another text", "c.md": "text of c", "deep/d.md": "text of d",
+    }  # fmt: skip
 
 
 def test_a_folder_that_never_rests_is_read_all_the_same(engine: EmbeddedEngine, docs: Path) -> None:
