@@ -17,6 +17,7 @@ import pytest
 from hub_server import HASH, URL, Reply, Seen, Serve, reordered
 
 from recall_cli.cli.app import main
+from recall_cli.hub.face import HubPlan
 from recall_cli.hub.folder import make_hub
 from recall_cli.hub.nouns import Visibility
 from tests.server.conftest import Start
@@ -217,3 +218,24 @@ def test_the_command_serves_hubs_until_it_is_told_to_end(tmp_path: Path) -> None
         _, said = process.communicate(timeout=30)
     assert process.returncode == 0
     assert f"hubs under {url}/api/hub/: docs; tokens are for {url}" in said
+
+
+def test_the_commands_options_reach_the_hubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[Any] = []
+    monkeypatch.setattr("recall_cli.server.run.run", lambda plan, **more: plans.append(plan) or 0)
+    told = ["--hub-url", URL, "--hub-rerank", "llm:small", "--hub-cache-ttl", "5", "--hub-rate", "3", "--log-text"]
+    assert main(["serve", "--hub-dir", str(tmp_path), *told, "--hub-cache-private", "--hide-private"]) == 0
+    assert plans[0].hub == HubPlan(
+        tmp_path,
+        url=URL,
+        reranker="llm:small",
+        cache_ttl_s=5.0,
+        cache_private=True,
+        hide_private=True,
+        per_s=3.0,
+        log_text=True,
+    )
+    assert main(["serve", "--hub-dir", str(tmp_path)]) == 0
+    assert plans[1].hub == HubPlan(tmp_path), "what is not said is as the library has it"
+    assert main(["serve"]) == 0
+    assert plans[2].hub is None
