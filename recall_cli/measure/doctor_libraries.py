@@ -153,7 +153,7 @@ def extras() -> Iterator[Finding]:
     for requirement in metadata.requires(DISTRIBUTION) or []:
         extra = re.search(r"""extra\s*==\s*['"]([^'"]+)""", requirement)
         package = re.match(r"[A-Za-z0-9._-]+", requirement)
-        if extra and package and extra[1] != "test":
+        if extra and package and not extra[1].startswith("test"):
             wanted.setdefault(extra[1], []).append(package[0])
     for extra_name, packages in wanted.items():
         missing = [package for package in packages if not _installed(package)]

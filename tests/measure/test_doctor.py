@@ -146,7 +146,7 @@ def test_the_machine(tmp_path: Path) -> None:
 def test_every_extra_is_looked_at() -> None:
     found = {finding.check.removeprefix("extra ") for finding in doctor_libraries.extras()}
     named = set(metadata.metadata("recall-cli").get_all("Provides-Extra") or ())
-    assert found == named - {"test"}
+    assert found == {name for name in named if not name.startswith("test")}
 
 
 def test_variables_are_named_never_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,194 @@
+"""One request of a client and its answer, sans-io: what the proxy does for it, without the proxy.
+
+Walls, keys, what bypasses, what is never stored and how a stream is replayed are the proxy's own. Two things
+differ. The host is part of the wall, since one client may ask several. And a hit that a learning policy wants
+checked is not served and asked again behind the caller's back: the caller gets the fresh answer, and the policy
+its label.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import orjson
+
+from recall_cli.core.cache import Cache
+from recall_cli.core.compare import Comparator
+from recall_cli.server import openai
+from recall_cli.server.asgi import JSON, Headers
+from recall_cli.server.dialect import BY_PATH, OPENAI, Dialect
+from recall_cli.server.proxy import (
+    Ask,
+    Planner,
+    Walls,
+    by_name,
+    completion,
+    objection,
+    read_controls,
+    storable,
+    tenant_key,
+)
+from recall_cli.server.replay import hit_headers, miss_headers, read_body, replay, same_answer, withheld
+from recall_cli.server.settings import Settings
+from recall_cli.types import Bypass, Decision, Lookup, Outcome
+
+NOT_STORED = "no stored answer fits this request"
+OURS = b"x-recall"
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole answer: nothing has to be asked."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+@dataclass(slots=True)
+class Errand:
+    """A request that goes upstream, and what is to be learned from its answer."""
+
+    dialect: Dialect
+    decision: Decision
+    body: bytes
+    """What to send: the caller's, or one that asks for the usage too."""
+    ask: Ask | None = None
+    """None: the answer passes unseen."""
+    found: Lookup | None = None
+
+    @property
+    def strips(self) -> bool:
+        """Whether the usage in a stream is ours, and kept from the caller."""
+        return self.ask is not None and self.ask.stream and self.dialect is OPENAI and not self.ask.wants_usage
+
+    def headers(self) -> Headers:
+        """Return what the caller is told beside the answer."""
+        return miss_headers(self.decision, self.decision.outcome, self.decision.reason)
+
+
+class Exchange:
+    """Answers requests from a cache, and learns from the answers of those that went upstream. No fault of it raises.
+
+    :param allow_sampled: answer also calls whose temperature is unset or above 0.
+    :param share_scope: "credential" (the default), "user" or "all", as for `recall serve`.
+    """
+
+    def __init__(self, cache: Cache, *, allow_sampled: bool = False, share_scope: str = "credential") -> None:
+        self.cache = cache
+        self.outcomes: Counter[str] = Counter()
+        """Requests by outcome."""
+        self.faults: Counter[str] = Counter()
+        """Faults of the cache, which no caller met, by where they happened."""
+        self._settings = Settings(allow_sampled=allow_sampled, share_scope=share_scope)
+        self._planner = Planner(Walls(tenant_key(cache.store), self._settings), self._settings)
+        self._compare = Comparator(cache.embedder)
+        self._serial = itertools.count(1)
+        self._prefix = "req_recall_" + os.urandom(6).hex()
+
+    def open(
+        self, method: str, origin: bytes, path: str, query: bytes, headers: Headers, raw: bytes
+    ) -> Reply | Errand | None:
+        """Return a stored answer, an errand, or None for a request that is none of ours.
+
+        :param origin: scheme, host and port, which part the entries of several hosts.
+        :param headers: names in lower case.
+        """
+        dialect = next((one for suffix, one in BY_PATH.items() if path.endswith(suffix)), None)
+        if dialect is None or method != "POST":
+            return None
+        route = origin + path.encode() + b"?" + query
+        planned = self._guarded("plan", lambda: self._planner.plan(dialect, raw, headers, route), Bypass("cache_fault"))
+        if isinstance(planned, Bypass):
+            if read_controls(by_name(headers)).only_if_cached:
+                return _not_stored(dialect)
+            return self._counted(Errand(dialect, Decision(Outcome.BYPASS, reason=planned.reason), raw))
+        missed = Lookup(Decision(Outcome.MISS, reason="cache_fault"))
+        found = self._guarded("lookup", lambda: self._find(planned), missed)
+        if found.completion is not None:
+            made = self._guarded("replay", lambda: self._reply(dialect, planned, found), None)
+            if made is not None:
+                self.outcomes[found.decision.outcome] += 1
+                return made
+        if planned.controls.only_if_cached:
+            return _not_stored(dialect)
+        sent = raw
+        if planned.stream and dialect is OPENAI and not planned.wants_usage:
+            sent = openai.ask_usage(raw, planned.body) or raw
+        decision = withheld(found, "audited").decision if found.audit else found.decision
+        return self._counted(Errand(dialect, decision, sent, planned, found))
+
+    def close(self, errand: Errand, status: int, headers: Headers, raw: bytes, *, is_sse: bool) -> None:
+        """Learn from the answer to an errand. Of one that broke off nothing is learned."""
+        if errand.ask is not None and errand.found is not None:
+            self._guarded("learn", lambda: self._learn(errand, status, headers, raw, is_sse), None)
+
+    def _find(self, ask: Ask) -> Lookup:
+        request = ask.request
+        reads_all = getattr(self.cache.embedder, "reads_all", None)
+        if not request.exact_only and reads_all is not None and not reads_all(request.text):
+            # Two such texts may differ in what the embedder never saw: they are matched by identity alone.
+            request.exact_only = True
+        found = self.cache.get(request)
+        if found.completion is None:
+            return found
+        reason = objection(found, ask.controls, time.time() - found.completion.created)
+        if reason:
+            return withheld(found, reason)
+        # Drawn to be checked: the stored answer stays beside, for the fresh one to be compared with.
+        return Lookup(found.decision, None, found.vector, found.evidence, audit=True) if found.audit else found
+
+    def _reply(self, dialect: Dialect, ask: Ask, found: Lookup) -> Reply:
+        answer = found.completion
+        assert answer is not None
+        body = replay(dialect, answer, stream=ask.stream, usage=ask.wants_usage)
+        id = f"{self._prefix}{next(self._serial):08x}"
+        told = hit_headers(dialect, answer, found.decision, stream=ask.stream, size=len(body), now=time.time(), id=id)
+        return Reply(200, told, body)
+
+    def _learn(self, errand: Errand, status: int, headers: Headers, raw: bytes, is_sse: bool) -> None:
+        ask, found = errand.ask, errand.found
+        assert ask is not None
+        assert found is not None
+        body, whole = read_body(errand.dialect, raw, is_sse=is_sse)
+        if is_sse and body is not None:
+            raw = orjson.dumps(body)
+        most = self._settings.limits.cached_body_bytes
+        if body is None or storable(status, by_name(headers), body, whole, len(raw), most):
+            return
+        same = None
+        if self.cache.policy.learns and found.evidence is not None:
+            same = same_answer(self.cache, self._compare, found, body).label
+        self.cache.learn(ask.request, found, completion(raw, body, time.time()), same=same)
+
+    def _counted(self, errand: Errand) -> Errand:
+        self.outcomes[errand.decision.outcome] += 1
+        return errand
+
+    def _guarded(self, kind: str, work: Callable[[], T], otherwise: U) -> T | U:
+        try:
+            return work()
+        except Exception:
+            if not self.faults[kind]:
+                _log.exception("the cache failed (%s); requests go on without it, and this is said once", kind)
+            self.faults[kind] += 1
+            return otherwise
+
+
+def _not_stored(dialect: Dialect) -> Reply:
+    """Return what a caller gets that wants a stored answer or none."""
+    body = dialect.error_body(504, "only_if_cached", NOT_STORED)
+    told = miss_headers(None, Outcome.MISS, "only_if_cached")
+    return Reply(504, [JSON, *told, (b"x-should-retry", b"false")], body)
