@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import orjson
 
 from recall_cli.core.dbfile import connect, unreadable
 from recall_cli.errors import StoreError, StoreMismatch
@@ -57,9 +58,9 @@ SWEEP = (
 )
 STAGE = "INSERT INTO documents (id, digest, title, url, updated, chunks, hidden) VALUES (?, ?, ?, ?, ?, ?, ?)"
 REPLACED = "SELECT id FROM documents WHERE hidden IS NULL AND id IN (SELECT id FROM documents WHERE hidden = ?)"
-PASSAGE = (
-    "SELECT chunks.id, documents.id, title, url, ordinal, text FROM chunks JOIN documents ON document = row"
-    " WHERE chunks.id = ?"
+PASSAGES = (
+    "SELECT chunks.id, documents.id, title, url, ordinal, text FROM json_each(?) AS asked"
+    " CROSS JOIN chunks ON chunks.id = asked.value JOIN documents ON document = row ORDER BY asked.key"
 )
 
 
@@ -146,8 +147,8 @@ class Catalog:
     def passages(self, ids: Sequence[int]) -> list[Passage]:
         """Return those of these chunks that are there, in the order asked for."""
         with self._read() as db:
-            rows = (db.execute(PASSAGE, (id,)).fetchone() for id in ids)
-            return [Passage(*row) for row in rows if row is not None]
+            # One statement: sixty of them take twice as long.
+            return [Passage(*row) for row in db.execute(PASSAGES, (orjson.dumps(ids).decode(),))]
 
     def known(self, digests: Sequence[bytes]) -> Mapping[bytes, Vector]:
         """Return the vectors of those chunk digests that are stored, hidden ones too."""

@@ -73,8 +73,10 @@ def changed(view: View, to: Change) -> View:
 
 def vectors_of(view: View, ids: Ids) -> Vector:
     """Return the vectors of these chunks, shape (n, dim); zeros for those that are gone or have no direction."""
-    rows: Vector = np.zeros((len(ids), view.info.dim), np.float32)
     found, vectors = view.index.fetch(ids)
+    if len(found) == len(ids):
+        return vectors
+    rows: Vector = np.zeros((len(ids), view.info.dim), np.float32)
     rows[np.isin(ids, found)] = vectors
     return rows
 

@@ -174,6 +174,20 @@ def test_a_write_of_another_process_is_seen_by_the_next_search(place: Path, engi
     assert (info.visibility, info.alpha, info.revision) == (Visibility.PRIVATE, 0.75, 3)
 
 
+def test_a_search_looks_at_the_file_only_after_a_write(engine: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    real = engine._refresh
+    monkeypatch.setattr(engine, "_refresh", lambda: (looks.append(1), real()))
+    for _ in range(3):
+        assert texts(engine) == BEFORE
+    assert looks == []
+    ingest(engine, EMBEDDER, NEW)
+    texts(engine)
+    seen = len(looks)
+    texts(engine)
+    assert len(looks) == seen
+
+
 def test_one_writer_at_a_time(place: Path, engine: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     process = child(
         place,
