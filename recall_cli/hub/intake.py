@@ -11,7 +11,7 @@ from typing import Any
 from recall_cli.hub import frontmatter, html
 from recall_cli.hub.decode import decode, is_binary
 from recall_cli.hub.nouns import Document
-from recall_cli.logs.times import dated, parse_time
+from recall_cli.logs.times import EPOCH_MIN, dated, parse_time
 from recall_cli.types import Json
 
 MARKDOWN = frozenset((".md", ".markdown", ".mdx"))
@@ -77,31 +77,37 @@ def from_file(
     moment = parse_time(facts.get("updated"))
     # Archives that are made to be equal on every machine put their files at the epoch's beginning.
     when = moment.seconds if moment else updated if updated is not None and dated(updated) else None
-    return _document(facts["id"], text, facts["title"], facts["url"], when)
+    return _document(facts["id"], text, " ".join(facts["title"].split()), facts["url"], when)
 
 
 def from_row(row: Json) -> Document | str:
     """Return the document of a row `{id, title, url, text, updated}`, or the reason why it is none.
 
-    A row without an id goes by its URL.
+    A row without an id goes by its URL. What a hub exports comes back as it was, to the last blank.
     """
     text = row.get("text")
     if not isinstance(text, str):
         return "no_text"
     url = _scalar(row.get("url"))
-    moment = parse_time(row.get("updated"))
-    return _document(
-        _scalar(row.get("id")) or url, text, _scalar(row.get("title")), url, moment.seconds if moment else None
-    )
+    id = _scalar(row.get("id"))
+    return _document(id if id.strip() else url, text, _scalar(row.get("title")), url, _updated(row.get("updated")))
+
+
+def _updated(value: Any) -> float | None:
+    moment = parse_time(value)
+    if moment is not None:
+        return moment.seconds
+    # Before 2001 a number is no timestamp of a log, but it may be that of an old file.
+    is_old = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < EPOCH_MIN
+    return float(value) if is_old else None
 
 
 def _document(id: str, text: str, title: str, url: str, updated: float | None) -> Document | str:
-    id = id.strip()
-    if not id:
+    if not id.strip():
         return "no_id"
     if len(id) > MAX_ID_CHARS:
         return "id_too_long"
-    return Document(id, text, " ".join(title.split()), url.strip(), updated)
+    return Document(id, text, title, url, updated)
 
 
 def _scalar(value: Any) -> str:

@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -189,10 +190,27 @@ def test_a_broken_archive_is_not_whole(tmp_path: Path) -> None:
     assert not intake.is_whole
 
 
-def test_the_lines_of_a_title_are_one() -> None:
-    found = from_row({"id": "a", "text": "x", "title": " two\nlines "})
+def test_the_lines_of_a_files_title_are_one() -> None:
+    found = from_file(b"---\ntitle: |\n  two\n  lines\n---\ntext", id="a", suffix=".md")
     assert isinstance(found, Document)
     assert found.title == "two lines"
+
+
+WELL_FORMED = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@given(
+    st.builds(
+        Document,
+        id=WELL_FORMED.filter(lambda id: bool(id.strip())),
+        text=WELL_FORMED,
+        title=WELL_FORMED,
+        url=WELL_FORMED,
+        updated=st.none() | st.floats(-1e9, 1e10, exclude_min=True, exclude_max=True),
+    )
+)
+def test_a_document_comes_back_from_its_row_as_it_was(document: Document) -> None:
+    assert from_row(orjson.loads(orjson.dumps(document))) == document
 
 
 def test_a_manifest_gives_pages_under_their_urls(tmp_path: Path) -> None:
