@@ -3,6 +3,9 @@
 The catalog decides. A write is committed there first, then in the word index, and then the catalog says that the word
 index has followed (`indexed`); only then do searches move to the new revision, in both legs at once. A process killed
 in between leaves a word index that lags behind: whoever opens or asks the hub next brings it up to date.
+
+Locks, outermost first: one writer of documents (`_applying` in this process, tantivy's own across processes), one
+thread that brings in a revision (`_refreshing`), the view being changed or searched (`_searching`).
 """
 
 from __future__ import annotations
@@ -98,9 +101,8 @@ class EmbeddedEngine:
             for batch in _batches(upserts if first is None else chain((first,), upserts)):
                 with catalog.writing():
                     for document, state, chunks, vectors in batch:
-                        for id, chunk in zip(
-                            catalog.stage(stage, document, state, chunks, vectors), chunks, strict=True
-                        ):
+                        ids = catalog.stage(stage, document, state, chunks, vectors)
+                        for id, chunk in zip(ids, chunks, strict=True):
                             words.add(id, document.title, chunk.text)
             with catalog.writing():
                 if fingerprint not in ("", catalog.written("fingerprint")):
@@ -154,7 +156,12 @@ class EmbeddedEngine:
 
     def vector(self, vector: Vector, n: int) -> tuple[Ids, Vector]:
         """Return chunk ids and cosines of the n nearest chunks, best first."""
-        self._current()
+        dim = self._current().info.dim
+        if vector.shape != (dim,):
+            raise StoreMismatch(
+                f"the hub's vectors have {dim} dimensions, this one has shape {vector.shape}",
+                hint="embed the question with the hub's own embedder",
+            )
         with self._searching:
             return self._view.index.search(vector, n)
 

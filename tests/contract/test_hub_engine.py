@@ -163,6 +163,11 @@ def test_vectors_of_another_width_are_refused(filled: HubEngine) -> None:
     assert filled.info().documents == len(LINES)
 
 
+def test_a_question_of_another_width_is_refused(filled: HubEngine) -> None:
+    with pytest.raises(StoreMismatch):
+        filled.vector(EMBEDDER.embed("wing")[:8], 3)
+
+
 def test_scores_are_those_of_the_legs(filled: HubEngine) -> None:
     question = "which wing has a boundary layer at the nose of a body"
     vector = EMBEDDER.embed(question)
