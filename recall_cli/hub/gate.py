@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from recall_cli.errors import StoreError
 from recall_cli.hub.auth import Grant, Tokens, read_bearer
 from recall_cli.hub.nouns import HubInfo, Visibility
 from recall_cli.hub.rate import Rate
@@ -13,6 +15,8 @@ from recall_cli.hub.refusal import RECALL, Refusal
 if TYPE_CHECKING:
     from recall_cli.hub.query import Hub
     from recall_cli.hub.served import Hubs
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +60,28 @@ class Gate:
         """
         from starlette.concurrency import run_in_threadpool
 
-        found = await run_in_threadpool(self._hubs.find, slug)
-        if found is None and not self._hide_private:
-            raise unknown()
-        token = read_bearer(authorization)
-        grant = None if token is None else self._tokens.verify(token)
+        # Where names are hidden, who asks is asked first: then nothing of the hub can show before.
+        grant = self._grant(authorization) if self._hide_private else None
+        try:
+            found = await run_in_threadpool(self._hubs.find, slug)
+        except StoreError as error:
+            if not self._hide_private or (grant is not None and slug in grant.hubs):
+                raise
+            # Whether it is private cannot be read either.
+            _log.error("a hub cannot be read: %s", error)
+            found = None
         if found is None:
-            raise unknown() if grant is not None else required(scope)
+            raise required(scope) if self._hide_private and grant is None else unknown()
+        grant = grant or self._grant(authorization)
         engine, info = found
         self.admit(info, grant, scope)
         self._rate.take(f"sub {grant.subject}" if grant is not None else f"at {client}", info.uid)
         return Entry(await run_in_threadpool(self._hubs.hub, engine, info), info, grant)
+
+    def _grant(self, authorization: list[str]) -> Grant | None:
+        """Return what the request's token allows, None when it brings none. Raises Refusal (401)."""
+        token = read_bearer(authorization)
+        return None if token is None else self._tokens.verify(token)
 
     def admit(self, info: HubInfo, grant: Grant | None, scope: str) -> None:
         """Raise Refusal (401, 403 or 404) when this may not be done with the hub as it is now."""

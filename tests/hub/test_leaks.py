@@ -148,6 +148,16 @@ def test_hidden_names_cannot_be_told_from_names_that_are_free(serve: Serve) -> N
             assert challenge[0].replace("docs", "free") == challenge[1]
 
 
+def test_a_hidden_hub_that_cannot_be_read_is_hidden_too(serve: Serve) -> None:
+    server = serve(hide_private=True)
+    server.add("docs", TEXTS, visibility=PRIVATE)
+    (server.folder / "docs" / "hub.db").write_bytes(b"no database" * 1000)
+    assert server.ask().status == server.ask("free").status == 401
+    other = server.mint("wiki").token
+    assert server.ask(token=other).status == server.ask("free", token=other).status == 404
+    assert server.ask(token=server.mint("docs").token).status == 503
+
+
 def said(body: bytes, slug: str) -> bytes:
     """Return a refusal without its number and its hub's name."""
     return body.split(b'"request_id"')[0].replace(slug.encode(), b"")
