@@ -36,8 +36,8 @@ REASONS = {
     "unreadable": "that could not be read",
 }
 """Why something gave no document, in words."""
-SNIPPET = 160
-"""Characters of a passage that a table shows; `--format json` has all of it."""
+SNIPPET, NAME = 240, 40
+"""Characters of a passage and of a title that people are shown; `--format json` has all of them."""
 
 
 def list_view(result: Result) -> Sequence[Block]:
@@ -109,21 +109,19 @@ def answer_view(*, explain: bool) -> View:
         if not result.rows:
             return [Line("nothing found")]
         more = ("bm25", "fused", "rerank") if explain else ()
+        passages = [Line(f"{n}. {_name(row)}: {_cut(row['text'], SNIPPET)}") for n, row in enumerate(result.rows, 1)]
         rows = [
             (
-                row["title"] or row["doc_id"],
-                _snippet(row["text"]),
+                f"{n}. {_cut(_name(row), NAME)}",
                 row["source"],
                 number(row["score"], 3),
                 number(row["scores"]["cosine"], 3),
                 *(number(row["scores"][name], 3) for name in more),
             )
-            for row in result.rows
+            for n, row in enumerate(result.rows, 1)
         ]
-        blocks: list[Block] = [
-            table("Results", ("document", "passage", "found by", "score", "cosine", *more), rows, left=3)
-        ]
-        return [*blocks, *(_steps(result.summary) if explain else ()), *_fallback(result.summary)]
+        scores = table("Scores", ("document", "found by", "score", "cosine", *more), rows, left=2)
+        return [*passages, scores, *(_steps(result.summary) if explain else ()), *_fallback(result.summary)]
 
     return view
 
@@ -164,6 +162,10 @@ def _after(seconds: float | None) -> str:
     return NONE if seconds is None else f"within {number(seconds)} s"
 
 
-def _snippet(text: str) -> str:
+def _name(row: dict[str, Any]) -> str:
+    return str(row["title"] or row["doc_id"])
+
+
+def _cut(text: str, chars: int) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= SNIPPET else line[:SNIPPET].rsplit(" ", 1)[0] + " …"
+    return line if len(line) <= chars else line[:chars].rsplit(" ", 1)[0] + " …"
