@@ -367,6 +367,12 @@ class Store(Protocol):
         """Release the store; a second call does nothing."""
 
 
+class HeldStore(Store, Protocol):
+    """A store on a disk, which says whose vectors it holds."""
+
+    embedder: VectorSpace
+
+
 class Progress(Protocol):
     """How a measurement reports where it is; the command line draws it, tests ignore it."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.postgres import Server
+from tests.postgres import Cable, Server
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "data"
@@ -55,3 +55,11 @@ def postgres() -> Iterator[Server]:
 def database(postgres: Server) -> str:
     """Return the URL of an empty database."""
     return postgres.new_url()
+
+
+@pytest.fixture
+def cable(postgres: Server) -> Iterator[Cable]:
+    """Return a connection to the server that can be cut."""
+    made = Cable(postgres)
+    yield made
+    made.close()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from urllib.parse import quote
@@ -50,9 +52,9 @@ class Server:
             db.execute(f"CREATE DATABASE {name} TEMPLATE with_vector OWNER {role}")
         return self.url(name, role)
 
-    def url(self, database: str, role: str = OWNER, socket_dir: str | None = None) -> str:
-        """Return a URL for a role, straight or through another socket."""
-        return f"postgresql://{role}@/{database}?host={quote(socket_dir or self.socket_dir, safe='')}"
+    def url(self, database: str, role: str = OWNER) -> str:
+        """Return a URL for a role."""
+        return f"postgresql://{role}@/{database}?host={quote(self.socket_dir, safe='')}"
 
     @contextmanager
     def superuser(self, url: str) -> Iterator[psycopg.Connection]:
@@ -61,7 +63,68 @@ class Server:
         with psycopg.connect(self.url(database, "postgres"), autocommit=True) as db:
             yield db
 
+    def through(self, url: str, socket_dir: str) -> str:
+        """Return a URL that reaches the same database over another socket."""
+        return f"{url.partition('?')[0]}?host={quote(socket_dir, safe='')}"
+
     def stop(self) -> None:
         """End the server at once: nobody needs its files any more."""
         os.kill(self._server.get_pid(), signal.SIGQUIT)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Cable:
+    """What lies between recall and the database, and can be cut: as a socket file in a folder of its own."""
+
+    def __init__(self, server: Server) -> None:
+        self.folder = tempfile.mkdtemp(prefix="recall-cable-")
+        self._to = os.path.join(server.socket_dir, ".s.PGSQL.5432")
+        self._whole = threading.Event()
+        self._whole.set()
+        self._ends: set[socket.socket] = set()
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(os.path.join(self.folder, ".s.PGSQL.5432"))
+        self._listener.listen(64)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Let nothing through any more; whoever waits for an answer waits on."""
+        self._whole.clear()
+
+    def tear(self) -> None:
+        """Close every connection, as a server that is restarted does."""
+        for end in list(self._ends):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        """Let through what waits, and what comes."""
+        self._whole.set()
+
+    def close(self) -> None:
+        """Remove the cable."""
+        self.mend()
+        self._listener.close()
+        self.tear()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.socket(socket.AF_UNIX)
+                far.connect(self._to)
+                self._ends |= {near, far}
+                for a, b in ((near, far), (far, near)):
+                    threading.Thread(target=self._carry, args=(a, b), daemon=True).start()
+
+    def _carry(self, a: socket.socket, b: socket.socket) -> None:
+        with suppress(OSError):
+            while data := a.recv(65536):
+                self._whole.wait()
+                b.sendall(data)
+        for end in (a, b):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        self._ends -= {a, b}
+        a.close()

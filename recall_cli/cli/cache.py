@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from typing import Annotated
 
 import typer
@@ -19,27 +20,32 @@ app = typer.Typer(help="Look after a store.", no_args_is_help=True)
 Where = Annotated[
     str,
     typer.Argument(
-        metavar="STORE|URL", help="A store's SQLite file, or a running server's base URL.", show_default=False
+        metavar="STORE|URL",
+        help="A store's SQLite file or postgresql:// URL, or a running server's.",
+        show_default=False,
     ),
 ]
 Namespace = Annotated[str | None, typer.Option("--namespace", help="Only entries of this namespace.")]
 Contains = Annotated[str | None, typer.Option("--contains", help="Only entries whose prompt holds this text.")]
 StorePath = Annotated[str, typer.Argument(metavar="STORE", help="A store's SQLite file.", show_default=False)]
+AnyStore = Annotated[
+    str, typer.Argument(metavar="STORE", help="A store's SQLite file or postgresql:// URL.", show_default=False)
+]
 
 
 @app.command("stats")
 def stats(
-    store: StorePath,
+    store: AnyStore,
     format: options.Format = FormatName.table,
     json: options.Json = False,
     out: options.Out = None,
 ) -> None:
     """Show what a store holds: entries, bytes, partitions, and whose vectors they are."""
     with Output(format, json, out) as output:
-        from recall_cli.cli.stores import file_alone
+        from recall_cli.cli.stores import store_alone
         from recall_cli.measure.store_stats import run
 
-        output.emit(run(file_alone(store)), view)
+        output.emit(run(store_alone(store)), view)
 
 
 @app.command("reembed")
@@ -138,6 +144,35 @@ def take_in(
     from recall_cli.cli.stores import place
 
     note(f"stored {place(where).take_in(file, embedder):,} entries")
+
+
+@app.command("migrate")
+def migrate(source: AnyStore, target: AnyStore) -> None:
+    """Carry a store into another one, SQLite or PostgreSQL, and check that all of it arrived.
+
+    What is there already is left: a run that was broken off goes on. The source stays as it is.
+    """
+    from recall_cli.cli.render import note
+    from recall_cli.cli.stores import open_named, store_alone
+    from recall_cli.core.moving import move
+
+    with ExitStack() as ends:
+        old = ends.enter_context(closing(open_named(store_alone(source), None)))
+        new = ends.enter_context(closing(open_named(store_alone(target), old.embedder)))
+        moved = move(old, new, lambda done: note(f"{done:,} entries copied"))
+    note(f"{moved.entries:,} entries are in both stores, {moved.copied:,} of them copied now; digest {moved.digest}")
+
+
+@app.command("upkeep")
+def upkeep(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A postgresql:// URL, as the tables' owner.")],
+) -> None:
+    """Bring a database's tables up to date, and index its large partitions for searches by other replicas."""
+    from recall_cli.cli.render import note
+    from recall_cli.engine.opening import look_after
+
+    made, dropped = look_after(url)
+    note(f"the tables are up to date; {made:,} graphs made, {dropped:,} dropped")
 
 
 def list_view(result: Result) -> Sequence[Block]:

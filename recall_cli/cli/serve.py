@@ -86,7 +86,10 @@ NoLearnUsage = Annotated[
 Store = Annotated[
     str | None,
     options.option(
-        "--store", "SQLite file of the answers (default: in your settings folder), or memory.", KEEPING, "FILE"
+        "--store",
+        "File of the answers (default: in your settings folder), postgresql:// URL, or memory.",
+        KEEPING,
+        "FILE|URL",
     ),
 ]
 StoreDurability = Annotated[
@@ -98,6 +101,12 @@ MaxEntries = Annotated[
 ]
 MaxBytes = Annotated[
     int | None, options.option("--max-bytes", "Bytes of answers, prompts and vectors kept.", KEEPING, min=1)
+]
+HeldBytes = Annotated[
+    int,
+    options.option(
+        "--held-bytes", "Bytes of memory for entries of a shared store; others are searched there.", KEEPING, min=1
+    ),
 ]
 MaxBody = Annotated[
     int, options.option("--max-body", "Bytes of a request body; larger ones are refused.", OPERATION, min=1024)
@@ -158,6 +167,7 @@ def serve(
     ttl: Ttl = None,
     max_entries: MaxEntries = None,
     max_bytes: MaxBytes = None,
+    held_bytes: HeldBytes = 1 << 30,
     host: Host = "127.0.0.1",
     port: Port = 8484,
     max_body: MaxBody = 64 << 20,
@@ -229,6 +239,7 @@ def serve(
         ttl=ttl,
         max_entries=max_entries,
         max_bytes=max_bytes,
+        held_bytes=held_bytes,
         log=None if log == "none" else log,
         hub=hubs,
     )
@@ -274,7 +285,8 @@ def say_where(server: Server, port: int) -> None:
     plan = server.plan
     static, adaptive = f"cutoff {plan.tau:g}", f"at most {100 * plan.target_false_hit:g} % of semantic hits wrong"
     policy = f"{server.policy.name} ({static if plan.policy == 'static' else adaptive})"
-    note(f"{mode}; policy {policy}; {len(server.keeper.cache):,} entries in {kept}; page {url}/recall")
+    entries = "shared entries" if server.plan.is_shared else f"{len(server.keeper.cache):,} entries"
+    note(f"{mode}; policy {policy}; {entries} in {kept}; page {url}/recall")
     if plan.policy == "adaptive" and plan.tau != DEFAULT_TAU:
         note("--tau is not used: the adaptive policy finds its cutoffs itself, see --target")
     if plan.ttl is None and plan.max_entries is None and plan.max_bytes is None:

@@ -1,4 +1,4 @@
-"""Where `recall cache` looks: a store's file, or a running server by its URL."""
+"""Where `recall cache` looks: a store's file, a database or a running server by its URL."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from contextlib import AbstractContextManager, closing
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
 from recall_cli.errors import InputError, UpstreamError, UsageError
 from recall_cli.server.guard import TOKEN
+
+if TYPE_CHECKING:
+    from recall_cli.types import HeldStore, VectorSpace
 
 WAIT_S = 60.0
 
@@ -41,45 +45,74 @@ class Place(Protocol):
 
 
 def place(name: str) -> Place:
-    """Return the place of that name: a URL, or a file."""
-    return ServerPlace(name) if name.startswith(("http://", "https://")) else FilePlace(name)
+    """Return the place of that name: the URL of a server or a database, or a file."""
+    return ServerPlace(name) if name.startswith(("http://", "https://")) else StorePlace(name)
 
 
-def file_alone(name: str) -> str:
-    """Return a store's path. Raises UsageError for the URL of a server: this is done to the file."""
+def open_named(name: str, embedder: VectorSpace | None) -> HeldStore:
+    """Open a store by its file or URL.
+
+    :param embedder: whose vectors it is to hold, made where there is none; None opens one that there is.
+    """
+    from recall_cli.engine.pg_url import is_database_url
+
+    if is_database_url(name):
+        from recall_cli.engine.opening import open_shared
+
+        return open_shared(name, embedder)
+    from recall_cli.core.contents import open_store
+    from recall_cli.core.sqlite import SqliteStore
+
+    return open_store(name) if embedder is None else SqliteStore(name, embedder=embedder)
+
+
+def store_alone(name: str) -> str:
+    """Return a store's path. Raises UsageError for the URL of a server: this is done to the store."""
     if name.startswith(("http://", "https://")):
         raise UsageError(
-            "this takes a store's file, not a server",
-            hint=f"name the file that --store was given; a server's numbers are at {name.rstrip('/')}/metrics",
+            "this takes a store, not a server",
+            hint=f"name what --store was given; a server's numbers are at {name.rstrip('/')}/metrics",
         )
     return name
 
 
-class FilePlace:
-    """A store's SQLite file; a server that has it open notices within a second."""
+def file_alone(name: str) -> str:
+    """Return a store's path. Raises UsageError for any URL: this is done to a file."""
+    from recall_cli.engine.pg_url import is_database_url
 
-    def __init__(self, path: str) -> None:
-        from recall_cli.core.contents import open_store
+    if is_database_url(store_alone(name)):
+        raise UsageError(
+            "this takes a SQLite file, not a database that others have open",
+            hint="recall cache export URL, then import it as another role, with --embedder",
+        )
+    return name
 
-        self._path = path
-        self._store = open_store(path)
+
+class StorePlace:
+    """A store's SQLite file or database; servers that have it open notice within a second."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
 
     def listed(self, namespace: str | None, contains: str | None, limit: int) -> list[dict[str, Any]]:
         """Return entries, latest first."""
         from recall_cli.core.contents import listed
 
-        return listed(self._store, namespace=namespace, contains=contains, limit=limit)
+        with self._open() as store:
+            return listed(store, namespace=namespace, contains=contains, limit=limit)
 
     def shown(self, id: int) -> dict[str, Any] | None:
         """Return all of one entry."""
         from recall_cli.core.contents import shown
 
-        return shown(self._store, id)
+        with self._open() as store:
+            return shown(store, id)
 
     def remove(self, ids: list[int]) -> int:
         """Remove entries; return how many there were."""
-        there = {entry.id for entry in self._store.entries()}
-        self._store.delete(ids)
+        with self._open() as store:
+            there = {entry.id for entry in store.entries()}
+            store.delete(ids)
         return len(there.intersection(ids))
 
     def purge(self, namespace: str | None, older_s: float | None, contains: str | None) -> int:
@@ -87,25 +120,26 @@ class FilePlace:
         from recall_cli.core.contents import chosen
 
         before = None if older_s is None else time.time() - older_s
-        ids = chosen(self._store, namespace=namespace, before=before, contains=contains)
-        self._store.delete(ids)
+        with self._open() as store:
+            ids = chosen(store, namespace=namespace, before=before, contains=contains)
+            store.delete(ids)
         return len(ids)
 
     def exported(self) -> Iterator[bytes]:
         """Yield the export's lines."""
         from recall_cli.core.contents import exported
 
-        return exported(self._store, self._store.embedder)
+        with self._open() as store:
+            yield from exported(store, store.embedder)
 
     def take_in(self, lines: Iterable[bytes], embedder: str) -> int:
         """Store an export's entries; return how many."""
         from recall_cli.core.contents import Import
         from recall_cli.core.embed import make_embedder
-        from recall_cli.core.sqlite import SqliteStore
 
         model = make_embedder(embedder)
         reader = Import(lines, model)
-        store = SqliteStore(self._path, embedder=model)
+        store = open_named(self._name, model)
         try:
             reader.admit(store)
             taken = 0
@@ -115,6 +149,9 @@ class FilePlace:
         finally:
             store.close()
         return taken
+
+    def _open(self) -> AbstractContextManager[HeldStore]:
+        return closing(open_named(self._name, None))
 
 
 class ServerPlace:

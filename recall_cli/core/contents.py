@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import orjson
 
 from recall_cli.core.dbfile import check_schema, connect, read_embedder
 from recall_cli.core.sqlite import SqliteStore
+from recall_cli.core.store import HeldSpace
 from recall_cli.errors import InputError, StoreError
 from recall_cli.types import Completion, Embedder, Entry, Request, Store, Usage, Vector, VectorSpace
 
@@ -25,15 +25,6 @@ TENANTS = "tenants"
 
 SHOWN_CHARS = 120
 """Characters of a prompt in a list."""
-
-
-@dataclass(slots=True)
-class HeldSpace:
-    """The embedder whose vectors a store holds, where none has to be made."""
-
-    name: str
-    dim: int
-    fingerprint: str
 
 
 def open_store(path: str | Path) -> SqliteStore:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from recall_cli.types import Completion, Entry, Ids, Request, Vector
+
+
+@dataclass(slots=True)
+class HeldSpace:
+    """The embedder whose vectors a store holds, where none has to be made."""
+
+    name: str
+    dim: int
+    fingerprint: str
 
 
 class NotAtHand(Exception):

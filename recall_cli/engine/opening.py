@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from recall_cli.engine.pg_url import check_url
 from recall_cli.errors import UsageError
@@ -12,14 +14,48 @@ if TYPE_CHECKING:
     from recall_cli.types import VectorSpace
 
 
-def open_shared(url: str, embedder: VectorSpace) -> PostgresStore:
+def open_shared(url: str, embedder: VectorSpace | None) -> PostgresStore:
     """Open the store at a URL; see `PostgresStore`. Raises UsageError when the extra is not installed."""
     check_url(url)
-    try:
+    with _extra():
         from recall_cli.engine.postgres import PostgresStore
+    return PostgresStore(url, embedder=embedder)
+
+
+def look_after(url: str) -> tuple[int, int]:
+    """Bring a database's tables up to date and tend the graphs of its large partitions; return (made, dropped).
+
+    For the tables' owner.
+    """
+    check_url(url)
+    with _extra():
+        from recall_cli.engine.pg_database import Database
+        from recall_cli.engine.pg_index import tend_graphs
+    database = Database(url)
+    try:
+        return tend_graphs(database)
+    finally:
+        database.close()
+
+
+def read_shared_facts(url: str) -> tuple[dict[str, Any], list[tuple[str, int, int]]]:
+    """Return a shared store's totals and its (namespace, entries, bytes), largest first."""
+    store = open_shared(url, None)
+    from recall_cli.engine.pg_upkeep import read_facts
+
+    try:
+        return read_facts(store)
+    finally:
+        store.close()
+
+
+@contextmanager
+def _extra() -> Iterator[None]:
+    """Say which extra is missing where an import fails."""
+    try:
+        yield
     except ImportError as error:
         raise UsageError(
             f"a PostgreSQL store needs packages that cannot be imported: {error}",
             hint="pip install 'recall-cli[postgres]'",
         ) from error
-    return PostgresStore(url, embedder=embedder)

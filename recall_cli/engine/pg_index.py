@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from psycopg import sql
 
+from recall_cli.engine.pg_database import Database
 from recall_cli.engine.postgres import (
     FIELDS,
     PAGE,
@@ -55,10 +56,11 @@ VECTORS = """
 SELECT id, public.vector_send(vector) FROM recall.vectors WHERE tenant = current_user AND id = ANY(%s)"""
 COUNT = "SELECT count(*) FROM recall.entries WHERE tenant = current_user AND partition = %s"
 LARGE = f"""
-SELECT partition FROM recall.vectors GROUP BY partition HAVING count(*) >= %s ORDER BY count(*) DESC LIMIT {GRAPHS}"""
+SELECT partition, public.vector_dims(vector) FROM recall.vectors
+GROUP BY 1, 2 HAVING count(*) >= %s ORDER BY count(*) DESC LIMIT {GRAPHS}"""
 MADE = """
 SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
-WHERE indrelid = 'recall.vectors'::regclass AND relname LIKE 'near\\_%' AND (indisvalid OR NOT %s)"""
+WHERE indrelid = 'recall.vectors'::regclass AND starts_with(relname::text, 'near_') AND (indisvalid OR NOT %s)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +121,21 @@ def count(store: PostgresStore, partition: bytes) -> int:
     return 0 if row is None else int(row[0])
 
 
-def tend_graphs(store: PostgresStore, at_least: int = GRAPH_FROM) -> tuple[int, int]:
+def tend_graphs(database: Database, at_least: int = GRAPH_FROM) -> tuple[int, int]:
     """Give each large partition its graph, and drop those of what is small now; return (made, dropped).
 
-    For the tables' owner, as only he may; serving goes on meanwhile.
+    For the tables' owner, as only it may; serving goes on meanwhile.
     """
-    with store.database.connection(GRAPH_S) as db:
-        large = {f"near_{row[0].hex()}_{store.dim}": row[0] for row in db.execute(LARGE, (at_least,))}
+    with database.connection(GRAPH_S) as db:
+        large = {f"near_{row[0].hex()}_{row[1]}": row for row in db.execute(LARGE, (at_least,))}
         whole = {row[0] for row in db.execute(MADE, (True,))}
+        # One that is not whole was being made when its maker was stopped.
         stale = [row[0] for row in db.execute(MADE, (False,)) if row[0] not in large or row[0] not in whole]
         for name in stale:
             db.execute(sql.SQL("DROP INDEX CONCURRENTLY recall.{}").format(sql.Identifier(name)))
         fresh = [name for name in large if name not in whole]
         for name in fresh:
-            _make_graph(db, name, large[name], store.dim)
+            _make_graph(db, name, *large[name])
     return len(fresh), len(stale)
 
 

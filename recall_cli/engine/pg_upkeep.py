@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from recall_cli.engine.pg_policy import KEPT
-from recall_cli.engine.postgres import PostgresStore
+from recall_cli.engine.pg_schema import VERSION
+from recall_cli.engine.postgres import SCAN_S, PostgresStore
 
 AT_ONCE = 2_000
 """Entries deleted in one transaction: writers wait for it."""
@@ -25,6 +27,33 @@ FORGET = f"""
 DELETE FROM recall.labels WHERE tenant = current_user AND seq <= (
     SELECT seq FROM recall.labels WHERE tenant = current_user ORDER BY seq DESC OFFSET {2 * KEPT} LIMIT 1
 )"""
+FACTS = """
+SELECT count(*), count(DISTINCT partition), coalesce(sum(size), 0), count(*) FILTER (WHERE has_vector)
+FROM recall.entries WHERE tenant = current_user"""
+NAMESPACES = """
+SELECT namespace, count(*), sum(size)::bigint FROM recall.entries WHERE tenant = current_user
+GROUP BY namespace ORDER BY count(*) DESC, namespace"""
+DISK = "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class WHERE relnamespace = 'recall'::regnamespace"
+
+
+def read_facts(store: PostgresStore) -> tuple[dict[str, Any], list[tuple[str, int, int]]]:
+    """Return the tenant's totals and its (namespace, entries, bytes), largest first; disk space is all tenants'."""
+    with store.database.connection(SCAN_S) as db:
+        entries, partitions, size, vectors = db.execute(FACTS).fetchone() or (0, 0, 0, 0)
+        namespaces = db.execute(NAMESPACES).fetchall()
+        (disk,) = db.execute(DISK).fetchone() or (0,)
+    facts = {
+        "embedder": store.embedder.name,
+        "fingerprint": store.embedder.fingerprint,
+        "dim": store.dim,
+        "schema": VERSION,
+        "entries": entries,
+        "vectors": vectors,
+        "partitions": partitions,
+        "bytes": int(size),
+        "file_bytes": disk,
+    }
+    return facts, [(name, count, bytes) for name, count, bytes in namespaces]
 
 
 def tidy(store: PostgresStore, max_entries: int | None, max_bytes: int | None) -> int:

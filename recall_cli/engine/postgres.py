@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from recall_cli.core.store import entry_size
+from recall_cli.core.store import HeldSpace, entry_size
 from recall_cli.engine.pg_database import Database, Deadlined
 from recall_cli.engine.pg_url import check_url
 from recall_cli.errors import StoreError, StoreMismatch
@@ -32,6 +32,8 @@ PAGE = 5_000
 FIELDS = "id, identity, partition, namespace, created, expires, used, size, has_vector, answer_group, labels, wrong"
 """The columns of an `Entry`, in its order."""
 
+ENTER = "INSERT INTO recall.tenants (embedder, fingerprint, dim) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
+HELD = "SELECT embedder, dim, fingerprint FROM recall.tenants WHERE tenant = current_user"
 OWN = "SELECT embedder, fingerprint FROM recall.tenants WHERE tenant = current_user FOR UPDATE"
 REPLACE = "DELETE FROM recall.entries WHERE tenant = current_user AND identity = %s"
 INSERT = """
@@ -72,25 +74,23 @@ class PostgresStore:
     embedder. An acknowledged write is as durable as the server's `synchronous_commit` makes it.
     """
 
-    def __init__(self, url: str, *, embedder: VectorSpace) -> None:
+    def __init__(self, url: str, *, embedder: VectorSpace | None) -> None:
         """Open the store; the first to come makes its tables.
 
         :param url: without a password, which comes from PGPASSWORD, ~/.pgpass or a service.
+        :param embedder: whose vectors it is to hold; None opens a store that there is, whatever its embedder.
         """
         self.database = Database(check_url(url))
         self.name = self.database.name
-        self.dim = embedder.dim
-        self.embedder = embedder
         self._mine = threading.local()
         try:
-            with self.database.connection(WRITE_S) as db:
-                db.execute(
-                    "INSERT INTO recall.tenants (embedder, fingerprint, dim) VALUES (%s, %s, %s)"
-                    " ON CONFLICT DO NOTHING",
-                    (embedder.name, embedder.fingerprint, embedder.dim),
-                )
-            with self.writing():
-                pass  # which checks whose vectors they are
+            self.embedder = self._held() if embedder is None else embedder
+            self.dim = self.embedder.dim
+            if embedder is not None:
+                with self.database.connection(WRITE_S) as db:
+                    db.execute(ENTER, (embedder.name, embedder.fingerprint, embedder.dim))
+                with self.writing():
+                    pass  # which checks whose vectors they are
         except BaseException:
             self.close()
             raise
@@ -242,6 +242,15 @@ class PostgresStore:
         query = f"SELECT {columns_and_table} WHERE tenant = current_user AND id > %s ORDER BY id LIMIT %s"
         with self.database.connection(SCAN_S) as db:
             return db.execute(query.encode(), (after, PAGE), binary=True).fetchall()
+
+    def _held(self) -> VectorSpace:
+        """Return whose vectors the tenant's are. Raises StoreError when there is no such tenant."""
+        row = self._one(HELD, ())
+        if row is None:
+            raise StoreError(
+                f"{self.name} holds no store of this role", hint="name the URL, with the role, that --store was given"
+            )
+        return HeldSpace(*row)
 
     def _check_embedder(self, held: tuple[Any, ...] | None) -> None:
         ours = self.embedder

@@ -308,4 +308,8 @@ class SharedCache(Cache):
                 self._forget(id)
 
     def _rehydrate(self) -> None:
-        """Start with nothing in memory: partitions come as they are asked for."""
+        """Start with nothing in memory: partitions come as they are asked for, and labels by the feed."""
+        # Of a store that was kept in a file before; no replica writes it, so none overwrites another's.
+        state = self.store.saved("policy") if self.policy.learns else None
+        if state is not None:
+            self.policy.load(state)

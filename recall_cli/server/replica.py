@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from recall_cli.engine.opening import open_shared
+from recall_cli.errors import UsageError
 from recall_cli.server.keeper import Keeper
 from recall_cli.server.metrics import Metrics
 
@@ -12,8 +13,13 @@ if TYPE_CHECKING:
     from recall_cli.engine.shared import SharedCache
 
 
-def replica_cache(url: str, *, held_bytes: int, **options: Any) -> SharedCache:
+def replica_cache(url: str, *, durability: str, held_bytes: int, **options: Any) -> SharedCache:
     """Return a cache over the shared store at a URL, with these options of `Cache`."""
+    if durability != "normal":
+        raise UsageError(
+            "how durable a shared store is, its server decides",
+            hint="leave --durability out, and see synchronous_commit in docs/scaling.md",
+        )
     store = open_shared(url, options["embedder"])
     from recall_cli.engine.shared import SharedCache
 

@@ -208,7 +208,7 @@ class Server:
             from recall_cli.server.replica import replica_cache
 
             assert plan.store is not None
-            return replica_cache(plan.store, held_bytes=plan.held_bytes, **options)
+            return replica_cache(plan.store, durability=plan.durability, held_bytes=plan.held_bytes, **options)
         store, self.degraded = _store(plan, embedder)
         self.metrics.is_stand_in = self.degraded
         return Cache(store=store, max_entries=plan.max_entries, max_bytes=plan.max_bytes, **options)

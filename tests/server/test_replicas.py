@@ -1,23 +1,39 @@
-"""Two `recall serve` on one database: what one stores, the other serves; what fails there fails no request."""
+"""Several `recall serve` on one database: what one stores, all serve; what fails there fails no request."""
 
 from __future__ import annotations
 
+import json
+import signal
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import pytest
+
+from recall_cli.engine import shared
+from recall_cli.engine.postgres import PostgresStore
+from tests.postgres import Cable, Server
+from tests.server.answers import provider
 from tests.server.conftest import Start
-from tests.server.fake import RunningProxy, ask
+from tests.server.fake import EMBEDDER, FakeUpstream, RunningProxy, ask
+from tests.server.test_operation import Process
 
+NEAR = "how do i reset my password"
 PAUSE = threading.Event()
+LOOKS = (
+    "red old wooden tall round cheap soft heavy bright sweet frozen hollow tiny sharp quiet wild dry golden broken new"
+)
+THINGS = "chairs bridges cakes ships candles guitars roads shoes clocks bottles"
 
 
-def soon(holds: Callable[[], bool], seconds: float = 10.0, every: float = 0.02) -> int:
-    """Wait until something holds, and return how many looks it took."""
-    for look in range(int(seconds / every)):
-        if holds():
-            return look
-        PAUSE.wait(every)
-    raise AssertionError(f"it did not come to hold within {seconds:g} s")
+def soon(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait until something holds."""
+    ends = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < ends, f"it did not come to hold within {seconds:g} s"
+        PAUSE.wait(0.01)
 
 
 def held(proxy: RunningProxy) -> int:
@@ -30,9 +46,120 @@ def test_what_one_stores_the_other_serves(start: Start, database: str) -> None:
     assert ask(one).outcome == "MISS"
     one.settle()
     assert ask(other).outcome == "EXACT", "a partition that is not in memory is looked up in the database"
-    assert ask(other, "how do i reset my password").outcome == "SEMANTIC"
+    assert ask(other, NEAR).outcome == "SEMANTIC"
     assert ask(other, "What is the capital of France?").outcome == "MISS"
     other.settle()
     soon(lambda: held(one) == held(other) == 2)
     assert ask(one, "What is the capital of France?").outcome == "EXACT", "and one that is there follows the others"
     assert [len(upstream.seen), len(idle.seen)] == [1, 1]
+
+
+def test_what_is_deleted_on_one_is_served_by_none(start: Start, database: str) -> None:
+    one, _ = start(store=database)
+    other, _ = start(store=database)
+    ask(one)
+    one.settle()
+    soon(lambda: ask(other).outcome == "EXACT" and held(other) == 1)
+    (entry,) = one.server.keeper.cache.store.entries()
+    assert one.server.keeper.ask_writer(lambda: one.server.keeper.cache.delete([entry.id])).result(20) == 1
+    soon(lambda: held(other) == 0)
+    assert ask(other).outcome == "MISS"
+
+
+def test_tenants_do_not_meet_across_replicas(start: Start, database: str) -> None:
+    one, _ = start(store=database)
+    other, _ = start(store=database)
+    ask(one, key="k-1")
+    one.settle()
+    assert ask(other, key="k-2").outcome == "MISS"
+    assert ask(other, NEAR, key="k-2").outcome == "MISS"
+    assert ask(other, model="another").outcome == "MISS"
+    assert ask(other, NEAR, model="a third").outcome == "MISS"
+    assert ask(other, NEAR, key="k-1").outcome == "SEMANTIC"
+
+
+def test_a_database_that_is_cut_off_fails_no_request(
+    start: Start, postgres: Server, database: str, cable: Cable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The waits of a real outage, shortened; what they are follows from nothing but these.
+    for module, name in (("postgres", "WRITE_S"), ("postgres", "READ_S"), ("pg_feed", "READ_S"), ("shared", "STALE_S")):
+        monkeypatch.setattr(f"recall_cli.engine.{module}.{name}", 0.5)
+    proxy, _ = start(provider(lambda prompt: f"to {prompt}"), store=postgres.through(database, cable.folder))
+    ask(proxy)
+    proxy.settle()
+    soon(lambda: held(proxy) == 1)
+    cache = proxy.server.keeper.cache
+    assert isinstance(cache, shared.SharedCache)
+
+    def load(worker: int) -> list[int]:
+        asked = []
+        for n in range(40):
+            prompt = f"What does article {worker * 1_000 + n} cost?"
+            got = ask(proxy, prompt if n % 2 else "How do I reset my password?")
+            assert got.text.startswith("to ")
+            asked.append(got.status)
+        return asked
+
+    cable.cut()
+    with ThreadPoolExecutor(4) as pool:
+        answered = [status for done in pool.map(load, range(4)) for status in done]
+    assert answered == [200] * 160
+    soon(lambda: time.monotonic() - cache.heard > shared.STALE_S)
+    assert ask(proxy).reason == "cache_fault", "what others may have deleted is not served for ever"
+    soon(lambda: {"lookup", "write", "follow"} <= set(proxy.server.metrics.faults))
+    assert not proxy.server.metrics.store_ok
+    cable.mend()
+    cable.tear()
+    soon(lambda: proxy.server.metrics.store_ok)
+    soon(lambda: ask(proxy).outcome == "EXACT")
+    soon(lambda: ask(proxy, "A question after the outage?").outcome == "EXACT")
+
+
+@pytest.mark.parametrize("times", [200])
+def test_an_answer_is_an_exact_and_a_semantic_hit_elsewhere_every_time(
+    start: Start, database: str, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recall_cli.engine.follower.POLL_S", 0.02)
+    one, _ = start(provider(lambda prompt: f"to {prompt}"), store=database, tau=0.99)
+    other, idle = start(provider(lambda prompt: f"to {prompt}"), store=database, tau=0.99)
+    for n in range(times):
+        prompt = f"How are {LOOKS.split()[n % 20]} {THINGS.split()[n // 20]} made?"
+        assert ask(one, prompt).outcome == "MISS"
+        if n:
+            soon(lambda wanted=n + 1: held(other) == wanted)  # type: ignore[misc]
+        else:
+            one.settle()
+        assert ask(other, prompt).outcome == "EXACT"
+        got = ask(other, prompt.upper())
+        assert (got.outcome, got.text) == ("SEMANTIC", f"to {prompt}")
+        soon(lambda: held(other) > 0)
+    assert idle.seen == []
+
+
+def test_kill_9_of_a_replica_loses_nothing_acknowledged(database: str, tmp_path: Path) -> None:
+    upstream = FakeUpstream(provider(lambda prompt: f"to {prompt}"))
+    log = tmp_path / "log.jsonl"
+    try:
+        first = Process(upstream, database, log, "--tau", "1")
+        with ThreadPoolExecutor(2) as pool:
+            work = pool.submit(_hammer, first)
+            soon(lambda: log.exists() and log.read_text().count('"stored"') > 50)
+            assert first.end(signal.SIGKILL)[0] == -signal.SIGKILL
+            work.result(60)
+        lines = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        acknowledged = {row["identity"] for row in map(json.loads, lines) if row.get("event") == "stored"}
+        opened = PostgresStore(database, embedder=EMBEDDER)
+        there = {entry.identity.hex() for entry in opened.entries()}
+        opened.close()
+        assert len(acknowledged) > 50
+        assert acknowledged <= there
+    finally:
+        upstream.close()
+
+
+def _hammer(proxy: Process) -> None:
+    for n in range(100_000):
+        try:
+            ask(proxy, f"What does article {n} of the catalogue cost?")  # type: ignore[arg-type]
+        except OSError:
+            return
