@@ -57,6 +57,7 @@ def bench(
         bool,
         typer.Option("--reference", envvar="RECALL_REFERENCE", help="Time model2vec's own encode in the same rounds."),
     ] = False,
+    verify_on_hit: options.VerifyOnHit = "none",
     store: Annotated[
         str | None,
         typer.Option(
@@ -87,6 +88,7 @@ def bench(
             lookups=lookups,
             prompts=prompts,
             reference=reference,
+            verify_on_hit=verify_on_hit,
             store=store,
             seed=seed,
         )
@@ -102,10 +104,24 @@ def view(result: Result) -> Sequence[Block]:
     blocks += [_times(result.rows), Line(_legend(rows)), _shares(rows)]
     if any("over_static" in row for row in rows):
         blocks += [_decisions(rows, result.params["tau"]), Line(LESSON)]
+    if "second_opinion" in result.summary:
+        blocks.append(_opinion(result.summary["second_opinion"]))
     ratios = result.summary.get("ratios")
     if ratios:
         blocks.append(_ratios(ratios))
     return blocks
+
+
+def _opinion(opinion: dict[str, Any]) -> Block:
+    """Return what a second opinion costs, and what it lets stand of the queries that have a tempting entry."""
+    agrees = opinion["agrees"]
+    us = opinion["us"]
+    return table(
+        "A second opinion of a new prompt on a stored one that was read before",
+        ("opinion", "us p50", "us p99", *(f"lets stand: {kind}" for kind in agrees)),
+        [(opinion["name"], number(us["p50"]), number(us["p99"]),
+          *(rate(part["rate"], part["rate_interval"]) for part in agrees.values()))],
+    )  # fmt: skip
 
 
 def _policy(params: Mapping[str, Any]) -> str:

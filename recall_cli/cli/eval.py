@@ -97,6 +97,15 @@ def evaluate(
         float,
         options.option("--verify-sample", "Share of adaptive's hits that it checks.", POLICY, "0..1"),
     ] = 0.05,
+    verify_on_hit: Annotated[
+        str,
+        options.option(
+            "--verify-on-hit",
+            "A local second opinion of what would be served, on texts: none or model (extra: verify). "
+            "The row static is the cutoff with it.",
+            POLICY,
+        ),
+    ] = "none",
     certificate: Annotated[
         str,
         options.option(
@@ -143,7 +152,7 @@ def evaluate(
         if pairs:
             from recall_cli.measure import pairs_report
 
-            result = pairs_report.run(pairs, embedder=embedder, tau=tau, seed=seed)
+            result = pairs_report.run(pairs, embedder=embedder, tau=tau, verify_on_hit=verify_on_hit, seed=seed)
             _show(result, output, eval_views.pairs_view, picture)
             return
         from recall_cli.measure import eval_gate
@@ -167,7 +176,8 @@ def evaluate(
                 shuffle_labels=shuffle_labels,
                 tau=tau,
                 taus=taus,
-                policies=(*POLICIES, GIVEN) if taus else POLICIES,
+                policies=(*POLICIES, GIVEN) if taus or verify_on_hit != "none" else POLICIES,
+                verify_on_hit=verify_on_hit,
             ),
             progress=output.progress,
         )

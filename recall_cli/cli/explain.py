@@ -30,6 +30,7 @@ def explain(
     veto: Annotated[
         str, typer.Option(envvar="RECALL_VETO", metavar="CHECK[,CHECK]", help="Checks that forbid a hit alone.")
     ] = "",
+    verify_on_hit: options.VerifyOnHit = "none",
     k: Annotated[int, typer.Option("-k", metavar="N", help="Candidates to show.")] = 5,
     no_text: Annotated[bool, typer.Option("--no-text", help="Show no stored prompt.")] = False,
     embedder: options.Embedder = "static",
@@ -54,6 +55,7 @@ def explain(
             tau=tau,
             taus=options.cutoffs(tau_for),
             veto=checks,
+            verify_on_hit=verify_on_hit,
             k=k,
             show_text=not no_text,
         )
@@ -63,14 +65,15 @@ def explain(
 def view(result: Result) -> Sequence[Block]:
     """Return what people see: the outcome, the candidates with their evidence, and what each is refused for."""
     summary, rows = result.summary, result.rows
+    checks = (*CHECKS, "meaning", "covered") if "meaning" in rows[0] else CHECKS
     because = "nothing speaks against the nearest one" if not summary["gate"] else summary["gate"]
     blocks: list[Block] = [
         Line(f"{summary['outcome']}: {because}. {summary['partition_entries']:,} entries share its partition."),
         table(
             "Candidates, nearest first, those of its partition before all others",
-            ("", "where", "similarity", *CHECKS),
+            ("", "where", "similarity", *checks),
             [
-                (str(row["rank"]), row["where"], f"{row['similarity']:.4f}", *(f"{row[name]:.2f}" for name in CHECKS))
+                (str(row["rank"]), row["where"], f"{row['similarity']:.4f}", *(f"{row[name]:.2f}" for name in checks))
                 for row in rows
             ],
             left=2,

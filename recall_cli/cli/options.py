@@ -164,6 +164,15 @@ Seed = Annotated[
         "--seed", envvar="RECALL_SEED", min=0, max=2**63 - 1, help="Makes what is drawn by chance repeatable."
     ),
 ]
+VerifyOnHit = Annotated[
+    str,
+    typer.Option(
+        "--verify-on-hit",
+        envvar="RECALL_VERIFY_ON_HIT",
+        metavar="none|model",
+        help="Ask a local second opinion of what would be served (model: the extra verify).",
+    ),
+]
 AllowSampled = Annotated[
     bool,
     typer.Option(

@@ -12,6 +12,7 @@ import typer
 from recall_cli.cli.blocks import NONE, Block, Line, count, percent, table
 from recall_cli.cli.savings_options import amount
 from recall_cli.cli.savings_tables import column
+from recall_cli.errors import UsageError
 from recall_cli.logs.clean import clean
 from recall_cli.measure.savings_words import percent as share_of
 from recall_cli.measure.savings_words import usd
@@ -64,8 +65,18 @@ CpuPrice = Annotated[
     Decimal | None, _amount("--cpu-price", "CPU_PRICE", "USD", "Of an hour of one core that embeds on your machine.")
 ]
 VerifyOnHit = Annotated[
-    Decimal | None, _amount("--verify-on-hit", "VERIFY_ON_HIT", "USD", "Of a judge's check of each semantic hit.")
+    str,
+    typer.Option(
+        "--verify-on-hit",
+        envvar="RECALL_VERIFY_ON_HIT",
+        metavar="USD|model",
+        rich_help_panel=MONEY,
+        help="Of a judge's check of each semantic hit; model replays with the local second opinion (extra: verify).",
+        show_default=False,
+    ),
 ]
+LOCAL = ("none", "model")
+"""Second opinions that cost no dollars a check: the other values of --verify-on-hit are amounts."""
 FalseHitRate = Annotated[
     Decimal | None,
     _amount("--false-hit-rate", "FALSE_HIT_RATE", "0..1", "Share of semantic hits taken to be wrong."),
@@ -104,7 +115,7 @@ def cost_plan(
     embed_price: Decimal | None,
     cpu_price: Decimal | None,
     verify_sample: Decimal | None,
-    verify_on_hit: Decimal | None,
+    verify_on_hit: str,
     false_hit_rate: Decimal | None,
     false_hit_cost: Decimal | None,
 ) -> CostPlan:
@@ -112,8 +123,12 @@ def cost_plan(
     from recall_cli.measure.cache_costs import CostPlan
 
     none = Decimal(0)
-    return CostPlan(embed_price, cpu_price, verify_sample or none, verify_on_hit or none, false_hit_rate,
-                    false_hit_cost or none)  # fmt: skip
+    try:
+        judge = none if verify_on_hit in LOCAL else Decimal(verify_on_hit)
+    except ArithmeticError:
+        hint = "give dollars, as in 0.002, or model"
+        raise UsageError(f"--verify-on-hit {verify_on_hit!r} is no amount", hint=hint) from None
+    return CostPlan(embed_price, cpu_price, verify_sample or none, judge, false_hit_rate, false_hit_cost or none)
 
 
 def money_plan(prices: str, price: Sequence[str] | None, costs: CostPlan, **more: Any) -> MoneyPlan:

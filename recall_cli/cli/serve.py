@@ -78,7 +78,11 @@ VerifySample = Annotated[
 ]
 VerifyOnHit = Annotated[
     str,
-    options.option("--verify-on-hit", "A second opinion before a semantic hit: none, evidence or llm:MODEL.", CHECKS),
+    options.option(
+        "--verify-on-hit",
+        "A second opinion before a semantic hit: none, evidence, model (extra: verify) or llm:MODEL.",
+        CHECKS,
+    ),
 ]
 NoLearnUsage = Annotated[
     bool, options.option("--no-learn-usage", "Do not ask OpenAI upstreams for the usage of streams.", UPSTREAM)

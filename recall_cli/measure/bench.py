@@ -17,6 +17,7 @@ from recall_cli.core.sqlite import SqliteStore
 from recall_cli.core.table import TableEmbedder
 from recall_cli.errors import GateFailed, UsageError
 from recall_cli.measure import check, prompts, workload
+from recall_cli.measure.bench_opinion import measured
 from recall_cli.measure.bench_policy import ADAPTIVE, STATIC, Teacher, decision_arms, lesson_warnings, over_static
 from recall_cli.measure.bench_rows import REFERENCE, Case, ratios, reference_row, row
 from recall_cli.measure.bench_warnings import warnings
@@ -50,6 +51,8 @@ class Plan:
     warmup: int = 200
     prompts: str | None = None
     reference: bool = False
+    verify_on_hit: str = "none"
+    """"model" also measures the local second opinion."""
     store: str | None = None
     seed: int = 0
 
@@ -106,6 +109,9 @@ def run(plan: Plan, *, progress: Progress | None = None, stdin: BinaryIO | None 
             for arm in group.values()
         },
     }
+    opinion = measured(work, cases[-1].embedder, plan.verify_on_hit)
+    if opinion is not None:
+        result.summary["second_opinion"] = opinion
     if teacher.lessons:
         result.summary["lessons"] = teacher.lessons
     result.warnings += _raised(plan, work) + lesson_warnings(teacher) + warnings(result.rows, work, timed, floor)

@@ -101,10 +101,13 @@ class Metered:
         return Embedded(self.texts, round(self._size), self.cpu_s, lookups)
 
 
-def cache_costs(plan: CostPlan, embedded: Embedded, *, saved: Decimal, semantic: Decimal, hits: int) -> dict[str, Any]:
+def cache_costs(
+    plan: CostPlan, embedded: Embedded, *, saved: Decimal, semantic: Decimal, hits: int, opinion_cpu_s: float = 0.0
+) -> dict[str, Any]:
     """Return each cost in dollars (None where no price was named), what is left, and where the tier breaks even.
 
     :param saved: by all tiers, before costs; `semantic` is the part of its `hits` semantic hits.
+    :param opinion_cpu_s: processor time of a local second opinion, which costs what the core costs.
     """
     tokens, cpu_s = embedded.tokens * embedded.scale, Decimal(embedded.cpu_s) * embedded.scale
     embedding = None
@@ -113,7 +116,7 @@ def cache_costs(plan: CostPlan, embedded: Embedded, *, saved: Decimal, semantic:
     if plan.cpu_price is not None:
         embedding = (embedding or ZERO) + cpu_s * plan.cpu_price / HOUR_S
     sampled = plan.verify_sample * semantic
-    judged = plan.judge_price * hits
+    judged = plan.judge_price * hits + Decimal(opinion_cpu_s) * (plan.cpu_price or ZERO) / HOUR_S
     running = (embedding or ZERO) + sampled + judged
     at_stake = semantic + hits * plan.false_hit_cost
     false_hits = None if plan.false_hit_rate is None else plan.false_hit_rate * at_stake

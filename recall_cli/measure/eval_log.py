@@ -118,6 +118,7 @@ def load(
         pair=TextEvidence(texts),
         wall=_walls(asked.requests, vectors),
         same=verdicts,
+        prompts=texts,
     )
     source = LoggedStream(name, questions, asked, verdicts, rules, allow_sampled, judge)
     if judge is not None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
 
 from recall_cli.core.adaptive import AdaptivePolicy
+from recall_cli.core.opinion import SecondOpinion, opinion_of
 from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
 from recall_cli.core.prior import shipped
+from recall_cli.errors import UsageError
 from recall_cli.measure import eval_static
-from recall_cli.measure.trace import Stream, Tally, Trace, replay
+from recall_cli.measure.trace import Agrees, Stream, Tally, Trace, replay
 from recall_cli.types import Evidence, Verdict
 
 STATIC, BEST, ORACLE, NAIVE, ADAPTIVE = "static@0.8", "static@best", "oracle/namespace", "naive/namespace", "adaptive"
@@ -22,6 +25,7 @@ GIVEN = "static"
 """The cutoffs the user gave, where there are any for single namespaces."""
 HINDSIGHT = (BEST, ORACLE)
 """Policies that nobody could run: their cutoff is chosen with the whole stream known."""
+TEXTS_HINT = "evaluate it on texts: --workload text-world, --classes FILE, --log FILE or --pairs FILE"
 NEVER = 2.0
 """A cutoff that no similarity reaches."""
 NAIVE_LABELS = 30
@@ -61,6 +65,9 @@ class Settings:
     """Answers dealt out at random: a sound policy then serves about nothing."""
     prior: bool = True
     """Whether a policy that sees texts starts from the shipped weights; vectors alone have no evidence to weigh."""
+    verify_on_hit: str = "none"
+    """"model": what a policy would serve is asked of the local second opinion first. The cutoffs that are swept over
+    a whole stream at once (static@..., oracle) know none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +131,9 @@ def run_seed(source: Source, seed: int, settings: Settings) -> Outcome:
         stream = stream.reordered(np.random.default_rng([seed, 2]).permutation(len(stream)))
     if settings.shuffle_labels:
         stream.with_answers_of(np.random.default_rng([seed, 3]).permutation(len(stream)))
+    opinion = _opinion(settings.verify_on_hit)
+    if opinion is not None:
+        stream.agrees = _reader(opinion, stream.prompts)
     trace = Trace(stream)
     luck = np.random.default_rng([seed, 1]).random((len(stream), 2))
     table = eval_static.grid(trace)
@@ -132,6 +142,19 @@ def run_seed(source: Source, seed: int, settings: Settings) -> Outcome:
         for policy in settings.policies:
             tallies[policy, target] = _tally(policy, target, trace, table, luck, seed, settings)
     return Outcome(seed, stream.namespaces, tallies, table)
+
+
+@cache
+def _opinion(name: str) -> SecondOpinion | None:
+    """Load it once a process: the seeds share what it has read."""
+    return opinion_of(name)
+
+
+def _reader(opinion: SecondOpinion, prompts: Sequence[str] | None) -> Agrees:
+    if prompts is None:
+        raise UsageError("a second opinion reads texts, and this workload is made of vectors", hint=TEXTS_HINT)
+    texts = prompts
+    return lambda i, j, similarity: opinion.agrees(texts[i], texts[j], similarity)
 
 
 def _tally(

@@ -128,7 +128,7 @@ def _stream(
     # A class means the same answer only inside its namespace, and no cache looks beyond it anyway.
     answer = numbers(list(zip(namespaces, classes, strict=True)))
     text = numbers(list(zip(namespaces, texts, strict=True)))
-    stream = Stream(name, tuple(names.tolist()), namespace, vectors, answer, text)
+    stream = Stream(name, tuple(names.tolist()), namespace, vectors, answer, text, prompts=texts)
     if evidence:
         stream.pair = TextEvidence(texts)
     return stream

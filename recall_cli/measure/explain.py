@@ -13,6 +13,7 @@ import orjson
 from recall_cli.core.dbfile import is_database
 from recall_cli.core.embed import make_embedder
 from recall_cli.core.evidence import check_vetoes, evidence, vetoes
+from recall_cli.core.opinion import opinion_of
 from recall_cli.core.policy import StaticPolicy, cosine, unknown_namespaces
 from recall_cli.core.request import differing_fields, parse_body, text_request
 from recall_cli.core.sqlite import SqliteStore
@@ -36,6 +37,7 @@ class Plan:
     taus: Mapping[str, float] = field(default_factory=dict)
     """Cutoffs of single namespaces."""
     veto: tuple[str, ...] = ()
+    verify_on_hit: str = "none"
     k: int = 5
     show_text: bool = True
 
@@ -44,6 +46,7 @@ def run(plan: Plan) -> Result:
     """Return one row a candidate, nearest first: its evidence, and which gate would say no. Raises InputError."""
     policy = StaticPolicy(plan.tau, plan.taus)
     veto = check_vetoes(plan.veto)
+    opinion = opinion_of(plan.verify_on_hit)
     if plan.k < 1:
         raise UsageError("-k must be at least 1", hint="5 candidates are the default")
     embedder = make_embedder(plan.embedder)
@@ -64,8 +67,14 @@ def run(plan: Plan) -> Result:
         others = [other for other in near if other[1] != at and _together(stored, other[1], at)]
         found = evidence(query, facts(stored[at].request.text), similarity, others, group=at)
         gate = _gate(asked, stored[at], body, policy, found, veto)
+        said = opinion.logit(asked.text, stored[at].request.text, similarity) if opinion else None
+        if opinion and said is not None and not gate and said > opinion.weights.limit:
+            gate = f"second opinion: the logit of a wrong answer is {said:.2f}, over {opinion.weights.limit:g}"
         shown = {name: value for name, value in asdict(found).items() if name not in ("ticket", "history")}
         row: dict[str, Any] = {"rank": rank + 1, "where": stored[at].where, **shown, "gate": gate, "serves": not gate}
+        if opinion:
+            meaning, covered = opinion.features(asked.text, stored[at].request.text)
+            row |= {"meaning": meaning, "covered": covered, "second_opinion_logit": said}
         if plan.show_text:
             row["text"] = stored[at].request.text
         result.rows.append(row)

@@ -1,5 +1,7 @@
 """Scorings of labelled pairs for `pairs_eval`: bare similarity, the shipped weights as they are, and cross-fitted.
 
+Where a second opinion is asked, its weights likewise.
+
 Higher is more surely the same answer; pairs in other contexts keep NEVER.
 """
 
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recall_cli.core.evidence import evidence, facts
+from recall_cli.core.opinion import ALL_FIELDS, SecondOpinion
 from recall_cli.core.prior import FIELDS, row, shipped
 from recall_cli.measure.pairs import Pair
 from recall_cli.measure.pairs_eval import NEVER, cross_fitted, last_text, similarities
@@ -28,29 +31,67 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-def scorings(pairs: Sequence[Pair], embedder: Embedder, *, folds: int = 5, seed: int = 0) -> dict[str, Floats]:
-    """Return the scores of each pair by scoring; "cross-fitted" is left out where there are too few pairs for it."""
+def scorings(
+    pairs: Sequence[Pair],
+    embedder: Embedder,
+    *,
+    opinion: SecondOpinion | None = None,
+    folds: int = 5,
+    seed: int = 0,
+) -> dict[str, Floats]:
+    """Return the scores of each pair by scoring; "cross-fitted" is left out where there are too few pairs for it.
+
+    :param opinion: asked about every pair in one context; adds "second opinion" and its cross-fitted weights.
+    """
     similarity = similarities(pairs, embedder)
     x = rows(pairs, similarity)
     prior = shipped()
     never = np.isneginf(similarity)
+    found = {"similarity": similarity}
+    found |= _weighed(
+        pairs, x, never, similarity, prior.level, prior.weights, FIELDS, ("evidence", "cross-fitted"), folds, seed
+    )
+    if opinion is not None:
+        texts = [(last_text(pair.a), last_text(pair.b)) for pair in pairs]
+        seen = [(0.0, 0.0) if apart else opinion.features(a, b) for (a, b), apart in zip(texts, never, strict=True)]
+        given = opinion.weights
+        names = ("second opinion", "second opinion, cross-fitted")
+        wide = np.column_stack([x, seen])
+        found |= _weighed(pairs, wide, never, similarity, given.level, given.weights, ALL_FIELDS, names, folds, seed)
+    return found
 
-    def scored(level: float, weights: Sequence[float], which: Ints) -> Floats:
-        return np.where(never[which], NEVER, -(level + x[which] @ np.array(weights)))
+
+def _weighed(
+    pairs: Sequence[Pair],
+    x: Floats,
+    never: NDArray[np.bool_],
+    similarity: Floats,
+    level: float,
+    weights: Sequence[float],
+    fields: Sequence[str],
+    names: tuple[str, str],
+    folds: int,
+    seed: int,
+) -> dict[str, Floats]:
+    """Return the scores by the weights given, and by weights fitted to the other pairs with those as the centre."""
+    centre = tuple(weights)
+
+    def scored(at: float, by: Sequence[float], which: Ints) -> Floats:
+        return np.where(never[which], NEVER, -(at + x[which] @ np.array(by)))
 
     def learn(train: Ints) -> Callable[[Ints], Floats]:
         usable = train[~never[train]]
         same = np.array([pairs[i].same for i in usable], dtype=np.bool_)
         if same.all() or not same.any():
-            return lambda which: scored(prior.level, prior.weights, which)
+            return lambda which: scored(level, centre, which)
         seen = Rows("pairs", "pairs", x[usable], similarity[usable], same, np.zeros(len(usable), dtype=np.int64))
-        level, weights = fit([seen], centre=prior.weights, own_slopes=False)
-        return lambda which: scored(level, weights, which)
+        at, by = fit([seen], centre=centre, own_slopes=False, fields=fields)
+        return lambda which: scored(at, by, which)
 
-    found = {"similarity": similarity, "evidence": scored(prior.level, prior.weights, np.arange(len(pairs)))}
+    found = {names[0]: scored(level, centre, np.arange(len(pairs)))}
     # ValueError: too few groups of pairs for the folds.
     with contextlib.suppress(ValueError):
-        found["cross-fitted"] = cross_fitted(pairs, learn, folds=folds, seed=seed)
+        found[names[1]] = cross_fitted(pairs, learn, folds=folds, seed=seed)
     return found
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from recall_cli import stats
 from recall_cli.core import prior as prior_module
 from recall_cli.core.embed import make_embedder
+from recall_cli.core.opinion import COVERED, MEANING
 from recall_cli.core.prior import FEATURES, FIELDS, SIGNS, Prior
 from recall_cli.measure import prior_sets
 from recall_cli.measure.model_eval import default_folder
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
 
 VERSION = "1"
+ALL_SIGNS = {**SIGNS, MEANING: -1, COVERED: -1}
+"""With the fields that the second opinion adds."""
 CENTRE = {
     "closeness": -0.5,
     "margin": -1.5,
@@ -47,6 +50,8 @@ CENTRE = {
     "roles": 2.5,
     "detail": 0.5,
     "names": 0.2,
+    MEANING: -1.5,
+    COVERED: -1.8,
 }
 """What the ridge pulls to: a judgement of ours, made after looking at these sets. A hard contradiction
 multiplies the odds of a wrong answer by seven to twelve; sharing all words divides them by seven."""
@@ -55,7 +60,7 @@ RIDGE = 60.0
 them together much. Weaker pulls fit the sets at hand better and, with a family left out, that family worse."""
 OWN_RIDGE = 1.0
 """Pull on a set's own slopes: hardly any."""
-OWN = ("closeness", "overlap")
+OWN = ("closeness", "overlap", MEANING, COVERED)
 """The fields along which a set has its own slope."""
 FAMILY_ROWS = 400.0
 UNCHECKED = 0.25
@@ -71,37 +76,43 @@ Fitted = tuple[float, ...]
 
 
 def fit(
-    sets: Sequence[Rows], *, ridge: float = RIDGE, centre: Fitted | None = None, own_slopes: bool = True
+    sets: Sequence[Rows],
+    *,
+    ridge: float = RIDGE,
+    centre: Fitted | None = None,
+    own_slopes: bool = True,
+    fields: Sequence[str] = FIELDS,
 ) -> tuple[float, Fitted]:
-    """Return (level, weights in the order of FIELDS) that tell wrong from right best over the sets.
+    """Return (level, weights in the order of the fields) that tell wrong from right best over the sets.
 
     The level is the one at which right and wrong are balanced over the sets.
 
     :param own_slopes: False learns how the sets were built too: right for the one kind of traffic at hand.
-    :param centre: where the ridge pulls instead of CENTRE: weights that are already good, in the order of FIELDS.
+    :param centre: where the ridge pulls instead of CENTRE: weights that are already good, in the order of the fields.
+    :param fields: what the columns of the rows stand for.
     """
     families = Counter(rows.family for rows in sets)
-    free = [i for i, name in enumerate(FIELDS) if name != "history"]
+    free = [i for i, name in enumerate(fields) if name != "history"]
     x = np.concatenate([rows.x[:, free] for rows in sets])
     wrong = np.concatenate([~rows.same for rows in sets]).astype(np.float64)
     weight = np.concatenate([_balance(rows) * FAMILY_ROWS / families[rows.family] for rows in sets])
     mine = np.eye(len(sets))[np.repeat(np.arange(len(sets)), [len(rows.same) for rows in sets])]
-    own = [mine * x[:, [FIELDS.index(name)]] for name in OWN if own_slopes]
+    own = [mine * x[:, [column]] for column, i in enumerate(free) if own_slopes and fields[i] in OWN]
     full = np.concatenate([x, mine, *own], axis=1)
     n, extra = len(free), full.shape[1] - len(free)
     pulls = np.zeros(n + extra)
-    pulls[:n] = [CENTRE[FIELDS[i]] if centre is None else centre[i] for i in free]
+    pulls[:n] = [CENTRE[fields[i]] if centre is None else centre[i] for i in free]
     ridges = np.full(n + extra, OWN_RIDGE)
     ridges[:n] = ridge
     ridges[n : n + len(sets)] = 1e-6
     signs = np.zeros(n + extra)
-    signs[:n] = [SIGNS[FIELDS[i]] for i in free]
+    signs[:n] = [ALL_SIGNS[fields[i]] for i in free]
     found = _newton(full, wrong, weight, ridges, pulls, signs)
-    weights = np.zeros(len(FIELDS))
+    weights = np.zeros(len(fields))
     weights[free] = found[:n]
     z = x @ found[:n]
     level = -float((weight @ z) / weight.sum())
-    weights[FIELDS.index("history")] = HISTORY
+    weights[fields.index("history")] = HISTORY
     return level - HISTORY * UNCHECKED, tuple(weights.tolist())
 
 

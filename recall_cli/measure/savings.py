@@ -12,6 +12,7 @@ import numpy as np
 
 from recall_cli.core.compare import Comparator
 from recall_cli.core.embed import DEFAULT_EMBEDDER, make_embedder
+from recall_cli.core.opinion import opinion_of
 from recall_cli.core.policies import make_policy
 from recall_cli.core.policy import DEFAULT_TAU
 from recall_cli.errors import UsageError
@@ -88,6 +89,8 @@ class Plan:
     confidence: float = 0.9
     verify_sample: float = 0.05
     """Share of its hits that the adaptive policy has checked; each costs a call."""
+    verify_on_hit: str = "none"
+    """"model": a local second opinion is asked of what would be served."""
     ttl: str = TTLS
     capacity: str = CAPACITIES
     sample: float = 1.0
@@ -101,6 +104,7 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     tiers = _tiers(plan)
     ttls, limits = durations(plan.ttl), capacities(plan.capacity)
     embedder = Metered(make_embedder(plan.embedder)) if SEMANTIC in tiers else None
+    opinion = opinion_of(plan.verify_on_hit) if embedder is not None else None
     policy = make_policy(
         plan.policy,
         tau=plan.tau,
@@ -127,7 +131,7 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
             texts=embedder is not None,
             sample=plan.sample,
         )
-        semantic = None if embedder is None else Semantic(embedder, policy, folder)
+        semantic = None if embedder is None else Semantic(embedder, policy, folder, opinion)
         found = replay_rows(rows, tiers=tiers, semantic=semantic, progress=progress)
         told = money(plan.money, rows, found, embedder, uncounted, seed=plan.seed)
         result.summary = _summary(plan, rows, found, told) | told
@@ -147,6 +151,14 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
         *replay_warnings(result.summary),
     ]
     return result
+
+
+def _opinions(plan: Plan, found: Replayed) -> dict[str, Any] | None:
+    """Return how often the second opinion was asked and refused, None without one."""
+    if plan.verify_on_hit == "none" or found.walked is None:
+        return None
+    walked = found.walked
+    return {"asked": walked.asked, "refused": walked.refused, "cpu_s": round(walked.opinion_cpu_s, 3)}
 
 
 def _tiers(plan: Plan) -> tuple[str, ...]:
@@ -196,6 +208,7 @@ def _summary(plan: Plan, rows: Rows, found: Replayed, told: dict[str, Any]) -> d
             "verified": False,
             "audits": found.walked.audits if found.walked else 0,
             "labels": found.walked.labels if found.walked else 0,
+            "second_opinion": _opinions(plan, found),
             "few_answers_equal": answers[SEMANTIC].few_equal,
         }
     excluded = excluded_by_reason(rows)

@@ -54,7 +54,14 @@ def money(
         # The adaptive policy says itself how many of its hits it had checked.
         costs = replace(costs, verify_sample=min(Decimal(1), Decimal(found.walked.audits) / hits))
     told = {
-        "cache_costs": cache_costs(costs, embedded, saved=saved, semantic=semantic, hits=hits),
+        "cache_costs": cache_costs(
+            costs,
+            embedded,
+            saved=saved,
+            semantic=semantic,
+            hits=hits,
+            opinion_cpu_s=found.walked.opinion_cpu_s if found.walked else 0.0,
+        ),
         "monthly": monthly(traffic, forced=plan.monthly, seed=seed),
         "reconciliation": uncounted.reconciliation.summary(
             spend=total(traffic.spent), saved=saved, invoice=plan.invoice

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recall_cli.core.compare import Comparator
+from recall_cli.core.opinion import SecondOpinion
 from recall_cli.measure import replay
 from recall_cli.measure.columns import Workspace, number
 from recall_cli.measure.replay import NO_TEXT, NOBODY, Timing, served_by_key
@@ -100,6 +101,8 @@ class Semantic:
     embedder: Embedder
     policy: Policy
     folder: Workspace
+    opinion: SecondOpinion | None = None
+    """Asked of what the policy would serve."""
 
 
 def replay_rows(
@@ -171,6 +174,14 @@ def _walk(rows: Rows, found: Replayed, semantic: Semantic, progress: Progress | 
     key = found.normal if NORMALISED in found.tiers else found.key
     walls, _ = number(partition)
     calls = Calls(found.time, key, walls, vector[text], vectors)
+    opinion = semantic.opinion
+    if opinion is not None:
+
+        def agrees(at: int, other: int, similarity: float) -> bool:
+            one, two = (rows.texts.read(int(place[call])) for call in (at, other))
+            return opinion.agrees(one, two, similarity)
+
+        calls.agrees = agrees
     if semantic.policy.learns:
         compare, answers = Comparator(semantic.embedder), rows.columns.read("answer_at")[row]
 

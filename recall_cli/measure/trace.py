@@ -7,7 +7,7 @@ that its cache holds. Where the list ends too early, the rest is searched: the r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -34,6 +34,8 @@ PairEvidence = Callable[[int, int], Evidence]
 """(question, earlier question) -> what their texts tell; similarity, margin and history are not its business."""
 Relation = Callable[[int, int], bool | None]
 """(question, earlier question) -> whether one answer serves both; None: nobody can tell. It need not be transitive."""
+Agrees = Callable[[int, int, float], bool]
+"""(question, stored question, similarity) -> whether a second opinion lets the hit stand."""
 NO_EVIDENCE = Evidence(0.0)
 """What may be claimed of two vectors without texts."""
 
@@ -60,6 +62,10 @@ class Stream:
     """Of each question, the partition beyond which no cache looks, inside one namespace; None: the namespace."""
     same: Relation | None = None
     """Where answers have no classes but are compared two by two: the truth, in place of `answer`."""
+    prompts: Sequence[str] | None = None
+    """The texts, where there are any: what a second opinion reads."""
+    agrees: Agrees | None = None
+    """A second opinion of (question, candidate, similarity) before a hit is served."""
 
     def __len__(self) -> int:
         return len(self.answer)
@@ -84,6 +90,7 @@ class Stream:
             None if self.pair is None else Reordered(self.pair, order),
             None if self.wall is None else self.wall[order],
             None if self.same is None else Reordered(self.same, order),
+            None if self.prompts is None else [self.prompts[i] for i in order.tolist()],
         )
 
     def with_answers_of(self, order: Ints) -> None:
@@ -270,6 +277,9 @@ def replay(trace: Trace, policy: Policy, luck: NDArray[np.float64]) -> Tally:
         evidence.history = history(cache.labels[j], cache.wrong[j])
         name = stream.namespaces[namespace]
         verdict = policy.decide(name, evidence)
+        if verdict.serve and stream.agrees is not None and not stream.agrees(i, j, evidence.similarity):
+            # What a second opinion refuses is a miss, as it is to the proxy.
+            verdict.serve = False
         right = answer[i] == answer[j] if same_of is None else same_of(i, j)
         if verdict.serve:
             tally.hits[cell] += 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import process_time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +38,11 @@ class Walked:
     audits: int = 0
     """Hits that a policy which learns had checked: each costs a call."""
     labels: int = 0
+    asked: int = 0
+    """Hits that a second opinion was asked about, and `refused` those that it did not let stand."""
+    refused: int = 0
+    opinion_cpu_s: float = 0.0
+    """Processor time of the second opinions."""
 
 
 @dataclass(slots=True)
@@ -54,6 +60,8 @@ class Calls:
     names: Sequence[str] = ()
     read: Callable[[int], str] | None = None
     """Returns a call's text: for policies that look at more than the similarity."""
+    agrees: Callable[[int, int, float], bool] | None = None
+    """A second opinion on (call, earlier call, similarity) before a hit is served."""
     same: SameAnswer | None = None
     """Where the labels come from, for policies that learn."""
 
@@ -80,6 +88,9 @@ class _Cache:
     asked: dict[int, _Open] = field(default_factory=dict)
     audits: int = 0
     labels: int = 0
+    opinions: int = 0
+    refused: int = 0
+    opinion_cpu_s: float = 0.0
 
     def search(self, at: int) -> tuple[int, float] | None:
         """Return the neighbour that is served to a call, and remember the decision for its label."""
@@ -94,6 +105,12 @@ class _Cache:
             return None
         evidence = self._evidence(at, ids.tolist(), [cosine(s) for s in similarities.tolist()])
         verdict = self.policy.decide(self._space(at), evidence)
+        if verdict.serve and self.calls.agrees is not None:
+            self.opinions += 1
+            before = process_time()
+            verdict.serve = self.calls.agrees(at, int(ids[0]), evidence.similarity)
+            self.opinion_cpu_s += process_time() - before
+            self.refused += not verdict.serve
         if self.policy.learns and (verdict.audit or not verdict.serve):
             self.asked[at] = _Open(evidence, int(ids[0]), verdict.serve)
         return (int(ids[0]), evidence.similarity) if verdict.serve else None
@@ -179,7 +196,7 @@ def walk(calls: Calls, policy: Policy, *, progress: Progress | None = None) -> W
             found = cache.search(at)
             if found is not None:
                 served[at], similarity[at] = found
-    return Walked(served, similarity, cache.audits, cache.labels)
+    return Walked(served, similarity, cache.audits, cache.labels, cache.opinions, cache.refused, cache.opinion_cpu_s)
 
 
 def _crowded(calls: Calls) -> list[bool]:

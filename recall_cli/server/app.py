@@ -178,7 +178,7 @@ class Proxy:
             return ""
         try:
             stored = self.keeper.cache.store.text(found.decision.entry)
-            agreed = stored is not None and await self.opinion(ask, stored, self.relay.caller(call))
+            agreed = stored is not None and await self.opinion(ask, found, stored, self.relay.caller(call))
         except Exception as error:
             self.keeper.fault("second_opinion", error)
             agreed = False

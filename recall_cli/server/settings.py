@@ -11,7 +11,7 @@ OPENAI_URL = "https://api.openai.com"
 ANTHROPIC_URL = "https://api.anthropic.com"
 
 SCOPES = ("user", "credential", "all")
-OPINIONS = ("none", "evidence")
+OPINIONS = ("none", "evidence", "model")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 MIB = 1 << 20
@@ -85,7 +85,7 @@ class Settings:
             self.verify_on_hit.startswith("llm:") and len(self.verify_on_hit) > 4
         ):
             raise UsageError(
-                f"there is no second opinion {self.verify_on_hit!r}", hint="choose none, evidence or llm:MODEL"
+                f"there is no second opinion {self.verify_on_hit!r}", hint="choose none, evidence, model or llm:MODEL"
             )
         if not 0.0 <= self.verify_sample <= 1.0:
             raise UsageError(

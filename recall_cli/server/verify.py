@@ -16,6 +16,7 @@ from typing import Protocol
 import orjson
 
 from recall_cli.core.compare import Comparator, Same
+from recall_cli.core.opinion import SecondOpinion, load_opinion
 from recall_cli.errors import RecallError
 from recall_cli.logs.answer import read as read_answer
 from recall_cli.server.keeper import Keeper
@@ -60,7 +61,7 @@ class Fresh:
 class Opinion(Protocol):
     """A second opinion on a semantic hit, before it is served."""
 
-    async def __call__(self, ask: Ask, stored_text: str, call: Call) -> bool:
+    async def __call__(self, ask: Ask, found: Lookup, stored_text: str, call: Call) -> bool:
         """Return whether the stored prompt's answer may answer the request. Any doubt is a no."""
 
 
@@ -70,7 +71,7 @@ class LlmOpinion:
     def __init__(self, model: str) -> None:
         self._model = model
 
-    async def __call__(self, ask: Ask, stored_text: str, call: Call) -> bool:
+    async def __call__(self, ask: Ask, found: Lookup, stored_text: str, call: Call) -> bool:
         """Return whether the model says yes within `OPINION_S`."""
         question = QUESTION.format(first=stored_text, second=ask.request.text)
         body = {"model": self._model, "messages": [{"role": "user", "content": question}], "max_tokens": 5}
@@ -80,6 +81,20 @@ class LlmOpinion:
         except (TimeoutError, RecallError, ValueError):
             return False
         return not answer.flaw and (answer.text or "").strip().lower().startswith("yes")
+
+
+class LocalOpinion:
+    """Asks the transformer on this machine: milliseconds, and no word leaves it."""
+
+    def __init__(self, opinion: SecondOpinion) -> None:
+        self._opinion = opinion
+
+    async def __call__(self, ask: Ask, found: Lookup, stored_text: str, call: Call) -> bool:
+        """Return whether it agrees. In a thread: the runtime lets go of the lock, so other requests go on meanwhile."""
+        similarity = found.decision.similarity
+        if similarity is None:
+            return False
+        return await asyncio.to_thread(self._opinion.agrees, ask.request.text, stored_text, similarity)
 
 
 class Verifier:
@@ -213,5 +228,10 @@ class Verifier:
 
 
 def make_opinion(name: str) -> Opinion | None:
-    """Return the second opinion of that name; None for those that the cache itself gives (none, evidence)."""
+    """Return the second opinion of that name; None for those that the cache itself gives (none, evidence).
+
+    Raises EmbedderError when the local one is not installed.
+    """
+    if name == "model":
+        return LocalOpinion(load_opinion())
     return LlmOpinion(name.removeprefix("llm:")) if name.startswith("llm:") else None

@@ -136,3 +136,12 @@ def test_a_model_as_a_second_opinion(says: str, outcome: str, start: Start) -> N
     question = json.dumps(judged[0]["messages"])
     assert NEAR in question
     assert "How do I reset my password?" in question
+
+
+def test_a_local_second_opinion(start: Start) -> None:
+    proxy, upstream = start(scripted("one", "two", "three"), verify_on_hit="model")
+    fill(proxy, "Can I return the item within 30 days of delivery?")
+    got = ask(proxy, "Can I return the item within 60 days of delivery?")
+    assert (got.outcome, got.reason, got.text) == ("MISS", "second_opinion", "two")
+    assert ask(proxy, "can i return the item within 30 days of delivery").outcome == "SEMANTIC"
+    assert len(upstream.seen) == 2

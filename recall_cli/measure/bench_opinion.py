@@ -1,0 +1,52 @@
+"""What a second opinion costs and what it refuses: asked of labelled queries and the entries that tempt them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from recall_cli import stats
+from recall_cli.core.opinion import opinion_of
+from recall_cli.errors import UsageError
+from recall_cli.measure.prompts import Kind, Workload
+from recall_cli.measure.timing import Arm, microseconds
+from recall_cli.types import Embedder
+
+CALLS = 1_000
+WARMUP = 20
+KINDS = (Kind.PARAPHRASE, Kind.LOOKALIKE)
+
+
+def measured(work: Workload, embedder: Embedder, name: str) -> dict[str, Any] | None:
+    """Return microseconds of an opinion and the share it agrees to, by kind of query; None when none is asked.
+
+    The stored text was read before, as a popular entry's was; the new one never.
+    """
+    opinion = opinion_of(name)
+    if opinion is None:
+        return None
+    asked = [query for query in work.queries if query.kind in KINDS and query.seed is not None]
+    if not asked:
+        raise UsageError("a second opinion is measured on labelled prompts, and these have no labels")
+    texts, stored = [query.text for query in asked], [work.seeds[query.seed or 0] for query in asked]
+    near = np.einsum("ij,ij->i", embedder.embed_many(texts), embedder.embed_many(stored)).tolist()
+    agreed: Counter[Kind] = Counter()
+    for query, entry, similarity in zip(asked, stored, near, strict=True):
+        agreed[query.kind] += opinion.agrees(query.text, entry, similarity)
+    # A mark the query did not end in makes it a new text to the opinion, and hardly another length.
+    fresh = [(f"{text} .{turn}", entry, s) for turn in range(-(-CALLS // len(asked)) + 1)
+             for text, entry, s in zip(texts, stored, near, strict=True)]  # fmt: skip
+    arm = Arm("opinion", lambda pair: opinion.agrees(*pair), fresh)
+    arm.block(WARMUP)
+    arm.samples += arm.block(CALLS)[0]
+    return {
+        "name": name,
+        "us": microseconds(arm),
+        "agrees": {
+            str(kind): {"agreed": agreed[kind], "n": n, "rate": agreed[kind] / n,
+                        "rate_interval": list(stats.wilson(agreed[kind], n))}
+            for kind, n in Counter(query.kind for query in asked).items()
+        },
+    }  # fmt: skip

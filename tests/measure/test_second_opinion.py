@@ -1,0 +1,114 @@
+"""Every measurement that may ask a second opinion asks it of hits alone, and what it refuses is a miss."""
+
+import json
+
+import numpy as np
+import pytest
+
+from recall_cli.core.embed import make_embedder
+from recall_cli.core.policy import StaticPolicy
+from recall_cli.errors import UsageError
+from recall_cli.measure import bench_opinion, eval_policies, explain, pairs_report, savings
+from recall_cli.measure.eval_policies import GIVEN, Settings, run_seed
+from recall_cli.measure.eval_texts import Classes
+from recall_cli.measure.pairs import Item
+from recall_cli.measure.trace import Trace, replay
+from recall_cli.measure.workload import bundled
+from recall_cli.measure.worlds import preset
+
+SAME = ["Can I return the item within 30 days of delivery?", "can i return the item within 30 days of delivery"]
+TRAP = "Can I return the item within 60 days of delivery?"
+
+
+@pytest.fixture(scope="module")
+def classes():
+    items = [Item(SAME[0], "30", "shop"), Item(SAME[1], "30", "shop"), Item(TRAP, "60", "shop")]
+    return Classes.of("shop", items, make_embedder("static"))
+
+
+def test_a_refused_hit_of_a_stream_is_a_miss_and_is_stored(classes):
+    asked = []
+
+    def agrees(i, j, similarity):
+        asked.append((i, j, similarity))
+        return False
+
+    stream = classes.stream(0)
+    luck = np.ones((len(stream), 2))
+    plain = replay(Trace(stream), StaticPolicy(0.5), luck)
+    stream.agrees = agrees
+    refused = replay(Trace(stream), StaticPolicy(0.5), luck)
+    assert sum(plain.hits) == 2
+    assert sum(refused.hits) == 0
+    assert [i for i, _, _ in asked] == [1, 2]
+    assert all(j < i and similarity >= 0.5 for i, j, similarity in asked)
+
+
+def test_streams_of_texts_are_asked_about(classes):
+    settings = Settings(policies=(GIVEN,), tau=0.8, verify_on_hit="model")
+    for seed in range(3):
+        tally = run_seed(classes, seed, settings).tallies[GIVEN, 0.01]
+        assert (sum(tally.hits), sum(tally.wrong)) == (1, 0)
+
+
+def test_streams_of_vectors_have_nothing_to_ask_about():
+    with pytest.raises(UsageError, match="made of vectors"):
+        run_seed(preset("mixed"), 0, Settings(policies=(GIVEN,), verify_on_hit="model"))
+    eval_policies._opinion.cache_clear()
+
+
+def call(text, at):
+    return {
+        "timestamp": at,
+        "request": {"model": "gpt-4o", "temperature": 0, "messages": [{"role": "user", "content": text}]},
+        "response": {
+            "choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 10, "completion_tokens": 5},
+        },
+    }
+
+
+def test_a_log_replayed_with_it(tmp_path):
+    log = tmp_path / "log.jsonl"
+    texts = [SAME[0], SAME[0] + " Please.", TRAP]
+    log.write_text("\n".join(json.dumps(call(text, 1_767_225_600 + 60 * i)) for i, text in enumerate(texts)))
+    plain = savings.run(savings.Plan([str(log)], tau=0.8))
+    asked = savings.run(savings.Plan([str(log)], tau=0.8, verify_on_hit="model"))
+    before, after = plain.summary["tiers"]["semantic"], asked.summary["tiers"]["semantic"]
+    assert before["second_opinion"] is None
+    assert after["second_opinion"]["asked"] == 2
+    assert after["second_opinion"]["refused"] == before["hits"] - after["hits"] >= 1
+    assert after["second_opinion"]["cpu_s"] > 0
+
+
+def test_explain_names_it_as_the_gate(tmp_path):
+    stored = tmp_path / "prompts.txt"
+    stored.write_text(SAME[0] + "\n")
+    plan = explain.Plan(TRAP, str(stored), tau=0.8, verify_on_hit="model")
+    (row,) = explain.run(plan).rows
+    assert row["gate"].startswith("second opinion")
+    assert not row["serves"]
+    assert row["second_opinion_logit"] > row["meaning"] - 9
+    (row,) = explain.run(explain.Plan(SAME[1], str(stored), tau=0.8, verify_on_hit="model")).rows
+    assert row["serves"]
+
+
+def test_pairs_are_scored_by_it_as_well(tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    rows = [{"a": f"{SAME[0]} {i}", "b": f"{SAME[1] if i % 2 else TRAP} {i}", "same": bool(i % 2)} for i in range(20)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    auc = pairs_report.run(str(path), verify_on_hit="model").summary["auc"]
+    assert list(auc) == ["similarity", "shipped", "cross_fitted", "second_opinion", "second_opinion_cross_fitted"]
+    assert auc["second_opinion"] == 1
+    assert list(pairs_report.run(str(path)).summary["auc"]) == ["similarity", "shipped", "cross_fitted"]
+
+
+def test_bench_counts_what_it_lets_stand(monkeypatch):
+    monkeypatch.setattr(bench_opinion, "CALLS", 5)
+    monkeypatch.setattr(bench_opinion, "WARMUP", 1)
+    found = bench_opinion.measured(bundled(), make_embedder("static"), "model")
+    assert found["us"]["n"] == 5
+    rates = {kind: part["rate"] for kind, part in found["agrees"].items()}
+    assert set(rates) == {"paraphrase", "lookalike"}
+    assert rates["paraphrase"] > rates["lookalike"]
+    assert bench_opinion.measured(bundled(), make_embedder("static"), "none") is None
