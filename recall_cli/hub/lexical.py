@@ -6,8 +6,10 @@ the catalog; what is missing is added, what is too much is removed, and a damage
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,9 +26,10 @@ from recall_cli.types import Ids, Vector
 ANALYZER = "recall-english-1"
 """Name of the analyzer, kept in the index: one made with another is made anew."""
 
-# A letter of a script that puts no spaces between its words is a word of its own; else words are runs of letters,
-# digits and their marks.
-WORD = r"[\p{Han}\p{Hiragana}\p{Katakana}]|[\p{Alphabetic}\p{M}\p{N}--\p{Han}\p{Hiragana}\p{Katakana}]+"
+UNSPACED = re.compile(
+    "[\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff]"
+)
+"""A letter of a script that puts no spaces between words (Chinese, Japanese): a word of its own."""
 LONGEST_WORD = 80
 """Bytes of a word that is indexed: longer ones are data."""
 MOST_TERMS = 256
@@ -122,7 +125,7 @@ class Lexical:
 
     def _any_of(self, text: str) -> list[tuple[tantivy.Occur, tantivy.Query]]:
         """Return one optional term query a distinct word, as heavy as it is frequent; stop words only if all are."""
-        text = _well_formed(text)
+        text = _readable(text)
         words = Counter(self._content.analyze(text) or self._plain.analyze(text))
         return [(tantivy.Occur.Should, self._term(word, count)) for word, count in islice(words.items(), MOST_TERMS)]
 
@@ -184,7 +187,7 @@ class LexicalWriter:
         """
         document = tantivy.Document()
         document.add_unsigned("id", id)
-        document.add_text("text", f"{title}\n{title}\n{text}" if title else text)
+        document.add_text("text", _readable(f"{title}\n{title}\n{text}" if title else text))
         self._writer.add_document(document)
 
     def remove(self, ids: Iterable[int]) -> None:
@@ -214,13 +217,20 @@ def _schema() -> tantivy.Schema:
 def _analyzer(*, stop: bool) -> tantivy.TextAnalyzer:
     from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
 
-    builder = TextAnalyzerBuilder(Tokenizer.regex(WORD))
+    builder = TextAnalyzerBuilder(Tokenizer.simple())
     builder = builder.filter(Filter.remove_long(LONGEST_WORD)).filter(Filter.lowercase()).filter(Filter.ascii_fold())
     if stop:
         builder = builder.filter(Filter.stopword("english"))
     return builder.filter(Filter.stemmer("english")).build()
 
 
-def _well_formed(text: str) -> str:
-    """Return the text with lone surrogates replaced: they are a legal str, but not Unicode outside Python."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+def _readable(text: str) -> str:
+    """Return the text as the analyzer takes it, which knows words only as runs of letters and digits.
+
+    A pattern for the words of all scripts would take it twice as long, also for the plain English of most texts.
+    """
+    if text.isascii():
+        return text
+    # Lone surrogates are a legal str, but not Unicode outside Python. Accents may stand apart from their letters.
+    text = unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode())
+    return UNSPACED.sub(r" \g<0> ", text)

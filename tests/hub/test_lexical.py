@@ -93,7 +93,10 @@ def test_what_is_not_committed_is_forgotten(tmp_path: Path) -> None:
     [
         ("running libraries", "RUN library", True),
         ("naïve café", "naive cafe", True),
+        ("nai\u0308ve cafe\u0301", "naïve café", True),
+        ("naïve", "nai\u0308ve", True),
         ("日本語のテキスト", "本", True),
+        ("第3章 part", "章", True),
         ("日本語のテキスト", "中", False),
         ("हिन्दी में पाठ", "हिन्दी", True),
         ("straße", "STRASSE", True),
