@@ -83,9 +83,10 @@ class Lexical:
         terms = self._any_of(text)
         if not terms or not len(ids):
             return np.zeros(len(ids), np.float32)
-        # The filter adds nothing to the scores, and limits their computation to these ids.
-        own = tantivy.Query.term_set_query(self._schema, "id", ids.tolist())
-        must = (tantivy.Occur.Must, tantivy.Query.const_score_query(own, 0.0))
+        # The filter adds nothing to the scores, and limits their computation to these ids. One term each: for sixty ids
+        # a set of terms takes eight times as long.
+        own = [(tantivy.Occur.Should, tantivy.Query.term_query(self._schema, "id", id)) for id in ids.tolist()]
+        must = (tantivy.Occur.Must, tantivy.Query.const_score_query(tantivy.Query.boolean_query(own), 0.0))
         found, scores = self._run([must, *terms], len(ids))
         by_id = dict(zip(found.tolist(), scores.tolist(), strict=True))
         return np.array([by_id.get(id, 0.0) for id in ids.tolist()], np.float32)
