@@ -23,8 +23,9 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [*DOCS, ROOT / "CONTRIBUTING.md"]
 FENCE = re.compile(r"((?:<!-- [^\n]* -->\n)*)```(\w*)\n(.*?)```", re.S)
-KNOWN = {"", "bash", "python", "json", "toml", "text"}
-OTHERS = {"pip", "python3", "curl", "docker", "pytest", "ruff", "mypy", "export", ".", "cp", "systemctl", "git"}
+SHELL = {"bash", "console"}
+KNOWN = {"", *SHELL, "python", "json", "toml", "text", "sql"}
+OTHERS = {"pip", "python3", "curl", "docker", "psql", "pytest", "ruff", "mypy", "export", ".", "cp", "systemctl", "git"}
 """Programs in the pages' shell blocks that are not ours."""
 
 
@@ -58,7 +59,7 @@ def upstream() -> Iterator[FakeUpstream]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_block_is_of_a_kind_that_is_tested(page: Path) -> None:
-    for _, language, content in blocks(page):
+    for marks, language, content in blocks(page):
         assert language in KNOWN, f"{page.name} has a block of {language}"
         if language == "json":
             try:
@@ -66,6 +67,8 @@ def test_every_block_is_of_a_kind_that_is_tested(page: Path) -> None:
             except orjson.JSONDecodeError:
                 for line in content.splitlines():  # a value a line
                     orjson.loads(line)
+        # A database's tests run what is marked; other SQL would be read by nobody.
+        assert language != "sql" or "sql:" in marks, f"{page.name} has SQL that no test runs"
         if language == "toml":
             tomllib.loads(content)
 
@@ -99,10 +102,12 @@ def test_python_runs(
     assert ran
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if "```bash" in page.read_text("utf-8")], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if re.search("```(bash|console)", page.read_text("utf-8"))], ids=lambda p: p.name
+)
 def test_commands_are_ones_that_recall_takes(page: Path) -> None:
     for _, language, content in blocks(page):
-        if language != "bash":
+        if language not in SHELL:
             continue
         for words in commands(content):
             if words[0] != "recall":
@@ -128,7 +133,7 @@ def test_marked_commands_run(
     (tmp_path / "results").symlink_to(ROOT / "results")
     for marks, language, content in blocks(page):
         asked = re.search(r"<!-- runs(?:: (\d))? -->", marks)
-        if language != "bash" or not asked:
+        if language not in SHELL or not asked:
             continue
         for words in commands(content):
             assert main(words[1:]) == int(asked[1] or 0), f"{words}: {capsys.readouterr().err}"

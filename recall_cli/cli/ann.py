@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from itertools import groupby
 from typing import Annotated, Any
 
 import typer
 
-from recall_cli.cli import options
+from recall_cli.cli import ann_page, options
+from recall_cli.cli.ann_page import row_name
 from recall_cli.cli.blocks import NONE, Block, Line, bare, count, number, table
 from recall_cli.cli.options import FormatName, integers
 from recall_cli.cli.render import Output
+from recall_cli.cli.report import Page
 from recall_cli.types import Result
 
 GRID, DATA, GATE = "Grid", "Data and queries", "Gate and tuning"
@@ -103,12 +104,13 @@ def ann_bench(
     format: options.Format = FormatName.table,
     json: options.Json = False,
     out: options.Out = None,
+    report: options.Report = None,
 ) -> None:
     """Show what each index finds and what it costs, on your dimensions, rows and vectors.
 
     Example: recall ann-bench --dims 32,256 --corpus 10000,50000 --data random --data prompts.txt
     """
-    with Output(format, json, out, inputs=data or []) as output:
+    with Output(format, json, out, report=report, inputs=data or []) as output:
         from recall_cli.measure import ann_tune
         from recall_cli.measure.ann_data import Clusters
         from recall_cli.measure.ann_plan import Plan
@@ -129,7 +131,7 @@ def ann_bench(
         limit = ann_tune.gate(min_recall, gate, tune=tune)
         done = output.earlier() if resume else None
         result = ann_tune.run(plan, limit, tune=tune, progress=output.progress, checkpoint=output.checkpoint, done=done)
-        output.emit(result, view)
+        output.emit(result, view, PAGE)
         ann_tune.check(result, limit)
 
 
@@ -154,7 +156,7 @@ def _finds(data: str, dims: int, rows: Sequence[dict[str, Any]], tau: float) -> 
         [
             (
                 count(row["corpus"]),
-                _name(row) + ("" if row.get("holds", True) else " ✗"),
+                row_name(row) + ("" if row.get("holds", True) else " ✗"),
                 number(row["p50_us"]),
                 f"{row['speedup_vs_exact']['ratio']:.2f}x",
                 _hundredths(row["recall_at_1"], row["recall_at_1_interval"]),
@@ -173,7 +175,7 @@ def _costs(data: str, dims: int, rows: Sequence[dict[str, Any]]) -> Block:
         [
             (
                 count(row["corpus"]),
-                _name(row),
+                row_name(row),
                 number(row["p5_us"]),
                 number(row["p99_us"]),
                 number(row["cpu_us"]),
@@ -214,30 +216,10 @@ def _choice(result: Result) -> Iterator[Block]:
         yield Line(text)
 
 
-SHORT = {"M": "M", "ef_construction": "efc", "ef_search": "ef", "m": "m", "refine": "r", "top_k": "k"}
-
-
-def _name(row: dict[str, Any]) -> str:
-    """Return the engine with the options that tell it from its neighbours in the table."""
-    usual = _usual(row["engine"])
-    return " ".join([row["engine"], *(f"{SHORT[k]}{v}" for k, v in row["params"].items() if usual.get(k) != v)])
-
-
-@cache
-def _usual(engine: str) -> dict[str, int]:
-    """Return the defaults that go without saying."""
-    if engine == "scan":
-        from recall_cli.core.scan import REFINE
-
-        return {"refine": REFINE}
-    if engine == "hnsw":
-        from recall_cli.core.hnsw import EF_CONSTRUCTION
-
-        return {"ef_construction": EF_CONSTRUCTION}
-    return {}
-
-
 def _hundredths(value: float | None, interval: Sequence[float] | None) -> str:
     if value is None or interval is None:
         return NONE
     return bare(100 * value, [100 * end for end in interval], 2 if value > 0.9 else 1)
+
+
+PAGE = Page("Which index finds what a cache must find", ann_page.lead, view, ann_page.charts)

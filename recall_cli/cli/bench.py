@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from recall_cli.cli import options
+from recall_cli.cli import bench_page, options
 from recall_cli.cli.blocks import NONE, Bars, Block, Line, bare, count, number, percent, rate, table
 from recall_cli.cli.options import FormatName
 from recall_cli.cli.render import Output
+from recall_cli.cli.report import Page
 from recall_cli.types import Result
 
 TRAPS = (
@@ -70,12 +71,13 @@ def bench(
     format: options.Format = FormatName.table,
     json: options.Json = False,
     out: options.Out = None,
+    report: options.Report = None,
 ) -> None:
     """Show where a lookup's time goes, and what a cache at this cutoff answers rightly and wrongly.
 
     Example: recall bench --reference --entries 1000,10000 --out results/bench.json
     """
-    with Output(format, json, out, inputs=[prompts or ""]) as output:
+    with Output(format, json, out, report=report, inputs=[prompts or ""]) as output:
         from recall_cli.measure import bench as measure
 
         plan = measure.Plan(
@@ -92,7 +94,7 @@ def bench(
             store=store,
             seed=seed,
         )
-        output.emit(measure.run(plan, progress=output.progress), view)
+        output.emit(measure.run(plan, progress=output.progress), view, PAGE)
 
 
 def view(result: Result) -> Sequence[Block]:
@@ -255,3 +257,10 @@ def _ratios(ratios: dict[str, dict[str, Any]]) -> Block:
             for name, value in ratios.items()
         ],
     )
+
+
+def _tables(result: Result) -> Sequence[Block]:
+    return [block for block in view(result) if not isinstance(block, Bars)]
+
+
+PAGE = Page("What a semantic cache answers, and what a lookup costs", bench_page.lead, _tables, bench_page.charts)

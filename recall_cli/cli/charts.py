@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Protocol
 
 from recall_cli.cli.draw import visible
 
@@ -49,6 +50,10 @@ class BarChart:
     target: float | None = None
     note: str = ""
 
+    def drawn(self) -> tuple[str, float]:
+        """Return the drawing and its height."""
+        return _bars(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -83,13 +88,29 @@ class LineChart:
     target: float | None = None
     note: str = ""
 
+    def drawn(self) -> tuple[str, float]:
+        """Return the drawing and its height."""
+        return _lines(self)
 
-Chart = BarChart | LineChart
+
+class Chart(Protocol):
+    """What a page can show: `planes` and `stacks` have more kinds."""
+
+    @property
+    def title(self) -> str:
+        """What it shows."""
+
+    @property
+    def note(self) -> str:
+        """How to read it."""
+
+    def drawn(self) -> tuple[str, float]:
+        """Return the drawing, in units of `WIDTH`, and its height."""
 
 
 def svg(chart: Chart) -> str:
     """Return a chart as one `<svg>` element."""
-    drawn, height = _bars(chart) if isinstance(chart, BarChart) else _lines(chart)
+    drawn, height = chart.drawn()
     return (
         f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{text(chart.title)}" '
         f'xmlns="http://www.w3.org/2000/svg">{drawn}</svg>'
@@ -128,7 +149,7 @@ def _bars(chart: BarChart) -> tuple[str, float]:
         place = f'x="0" y="{y + 18}" width="{max(width, 1):.1f}" height="{BAR_HEIGHT}" rx="3"'
         parts.append(
             f"<g><title>{text(f'{bar.label}: {value}')}</title>"
-            f'<text x="0" y="{y + 12}" class="ink">{text(_clipped(bar.label))}</text>'
+            f'<text x="0" y="{y + 12}" class="ink">{text(clipped(bar.label))}</text>'
             f'<rect {place} class="fill{bar.colour}"/>'
             f"{_whisker(bar, y + 18 + BAR_HEIGHT / 2, room / top)}"
             f'<text x="{end + GAP:.1f}" y="{y + 30}" class="ink2">{text(value)}</text></g>'
@@ -159,8 +180,8 @@ def _lines(chart: LineChart) -> tuple[str, float]:
     top = nice_top(max([*ys, chart.target or 0.0], default=0.0))
     xs = [point.x for point in points] or [0.0]
     first, span = min(xs), (max(xs) - min(xs)) or 1.0
-    legend = LEGEND_ROW if len(chart.series) > 1 else 0
-    floor = legend + TOP + PLOT_HEIGHT
+    names, high = legend([(one.name, one.colour) for one in chart.series])
+    floor = high + TOP + PLOT_HEIGHT
 
     def x(value: float) -> float:
         return LEFT + (value - first) / span * (WIDTH - LEFT - RIGHT)
@@ -168,7 +189,11 @@ def _lines(chart: LineChart) -> tuple[str, float]:
     def y(value: float) -> float:
         return floor - value / top * PLOT_HEIGHT
 
-    parts = [*_legend(chart.series), *_grid(chart, top, y), *_ticks(chart.ticks, x, floor)]
+    parts = [
+        names,
+        *_grid(chart, top, y),
+        *_ticks(chart.ticks, x, floor),
+    ]
     for series in chart.series:
         colour = series.colour
         for run in _runs(series.points):
@@ -184,14 +209,20 @@ def _lines(chart: LineChart) -> tuple[str, float]:
     return "".join(parts), floor + BOTTOM
 
 
-def _legend(series: Sequence[Series]) -> Iterator[str]:
-    if len(series) < 2:
-        return
-    x = 0.0
-    for one in series:
-        yield f'<rect x="{x:.1f}" y="3" width="10" height="10" rx="2" class="fill{one.colour}"/>'
-        yield f'<text x="{x + 15:.1f}" y="12" class="ink2">{text(one.name)}</text>'
-        x += 15 + len(one.name) * LETTER + 18
+def legend(names: Sequence[tuple[str, int]]) -> tuple[str, float]:
+    """Return what each colour stands for, and the height it takes; nothing for a lone one."""
+    if len(names) < 2:
+        return "", 0.0
+    parts = []
+    x, y = 0.0, 0
+    for name, colour in names:
+        width = 33 + len(name) * LETTER
+        if x and x + width > WIDTH + GAP:
+            x, y = 0.0, y + LEGEND_ROW
+        parts.append(f'<rect x="{x:.1f}" y="{y + 3}" width="10" height="10" rx="2" class="fill{colour}"/>')
+        parts.append(f'<text x="{x + 15:.1f}" y="{y + 12}" class="ink2">{text(name)}</text>')
+        x += width
+    return "".join(parts), y + LEGEND_ROW
 
 
 def _grid(chart: LineChart, top: float, y: Callable[[float], float]) -> Iterator[str]:
@@ -246,5 +277,6 @@ def _dot(name: str, point: Point, x: float, y: float, colour: int, form: Format)
     )
 
 
-def _clipped(label: str) -> str:
+def clipped(label: str) -> str:
+    """Return a label that fits the width."""
     return label if len(label) <= MAX_LABEL else label[: MAX_LABEL - 1] + "…"

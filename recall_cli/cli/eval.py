@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from recall_cli.cli import eval_views, options
+from recall_cli.cli import eval_page, eval_views, options
 from recall_cli.cli.options import FormatName
 from recall_cli.cli.picture import Picture
-from recall_cli.cli.render import Output, View
+from recall_cli.cli.render import Output
+from recall_cli.cli.report import Page
 from recall_cli.errors import UsageError
 from recall_cli.types import Result
 
+PAGE = Page(
+    "Whether a policy keeps its promise, and what it answers", eval_page.lead, eval_views.view, eval_page.charts
+)
+PAIRS = Page(
+    "What tells paraphrases from look-alikes", eval_page.pairs_lead, eval_views.pairs_view, eval_page.pairs_charts
+)
 STREAM, POLICY, GATE = "What is replayed", "Policies", "Gate"
 
 
@@ -136,6 +143,7 @@ def evaluate(
     format: options.Format = FormatName.table,
     json: options.Json = False,
     out: options.Out = None,
+    report: options.Report = None,
 ) -> None:
     """Replay streams with known answers through each policy: hits at a promised false-hit rate, and whether it held.
 
@@ -147,13 +155,13 @@ def evaluate(
     if judge and not log:
         raise UsageError("--judge decides on answers of a log, and there is none", hint="name one with --log FILE")
     inputs = [*(classes or []), pairs or "", "/dev/stdin" if log == "-" else log or ""]
-    with Output(format, json, out, inputs=inputs) as output:
+    with Output(format, json, out, report=report, inputs=inputs) as output:
         picture = Picture(plot, inputs=inputs, out=out) if plot else None
         if pairs:
             from recall_cli.measure import pairs_report
 
             result = pairs_report.run(pairs, embedder=embedder, tau=tau, verify_on_hit=verify_on_hit, seed=seed)
-            _show(result, output, eval_views.pairs_view, picture)
+            _show(result, output, PAIRS, picture)
             return
         from recall_cli.measure import eval_gate
         from recall_cli.measure.eval_policies import GIVEN, POLICIES, Settings
@@ -182,7 +190,7 @@ def evaluate(
             progress=output.progress,
         )
         result = eval_gate.run_all(plans, progress=output.progress)
-        _show(result, output, eval_views.view, picture)
+        _show(result, output, PAGE, picture)
         eval_gate.check(result, max_false_hit=max_false_hit, min_hit_rate=min_hit_rate)
 
 
@@ -193,9 +201,9 @@ def _one_kind(*, pairs: str | None, streams: Sequence[str]) -> None:
         )
 
 
-def _show(result: Result, output: Output, view: View, picture: Picture | None) -> None:
+def _show(result: Result, output: Output, page: Page, picture: Picture | None) -> None:
     try:
-        output.emit(result, view)
+        output.emit(result, page.blocks, page)
     finally:
         # A reader of the table that left early (head) does not cost the picture.
         if picture is not None:

@@ -42,8 +42,9 @@ svg{display:block;width:100%;max-width:520px;height:auto;font:11px system-ui,-ap
 .rule{stroke:var(--rule)}.axis{stroke:var(--axis)}
 .target{stroke:var(--ink2);stroke-dasharray:5 4;stroke-width:1.5}.whisker{stroke:var(--ink);stroke-width:1.3;fill:none}
 .fill0{fill:var(--c0)}.fill1{fill:var(--c1)}.fill2{fill:var(--c2)}.fill3{fill:var(--c3)}.fill4{fill:var(--axis)}
-.line0,.line1,.line2,.line3{fill:none;stroke-width:2;stroke-linejoin:round}
+.line0,.line1,.line2,.line3,.line4{fill:none;stroke-width:2;stroke-linejoin:round}
 .line0{stroke:var(--c0)}.line1{stroke:var(--c1)}.line2{stroke:var(--c2)}.line3{stroke:var(--c3)}
+.line4{stroke:var(--axis)}.hollow{fill:var(--card)}
 .band0,.band1,.band2,.band3{opacity:.16}.band0{fill:var(--c0)}.band1{fill:var(--c1)}.band2{fill:var(--c2)}.band3{fill:var(--c3)}
 .tables{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:16px;
 align-items:start;margin:16px 0}.wide{grid-column:1/-1}.tables+.tables{margin-top:0}
