@@ -121,11 +121,14 @@ def _draw_table(block: Table, on: Console) -> None:
 
     # Not the table's own title: rich folds that to the table's width.
     on.print(Text(block.title, style="bold"))
-    if _natural_width(block) > on.width:
+    if block.left == len(block.columns):
+        # Names alone, as facts with their values are: those may be folded, so that it fits as it stands.
+        block = _folded(block, on.width)
+    elif _natural_width(block) > on.width:
         # Too many columns for this terminal: stand it on its side rather than cut a digit.
         block = _transposed(block, on.width)
     for part in _split(block, on.width):
-        drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+        drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(part.columns))
         for position, name in enumerate(part.columns):
             is_name = position < part.left
             # Numbers never wrap. Where even one column does not fit, the line runs over: a cut digit is a lie.
@@ -159,9 +162,9 @@ def _columns(block: Table, positions: Sequence[int]) -> Table:
 
 
 def _natural_width(block: Table) -> int:
-    """Return the width rich needs to draw the table with nothing folded: two spaces a column, and one."""
+    """Return the width rich needs to draw the table with nothing folded: three columns between two, one at each end."""
     cells = zip(block.columns, *block.rows, strict=True)
-    return 1 + sum(max(_cell_width(cell) for cell in column) + 2 for column in cells)
+    return sum(max(_cell_width(cell) for cell in column) + 3 for column in cells) - 1
 
 
 def _cell_width(cell: str) -> int:
@@ -185,6 +188,18 @@ def _transposed(block: Table, width: int) -> Table:
         if position >= block.left
     ]
     return Table(block.title, (corner, *heads), tuple(body))
+
+
+def _folded(block: Table, width: int) -> Table:
+    """Return a table of names with its last column folded to what the others leave of the width."""
+    before = _natural_width(_columns(block, range(len(block.columns) - 1)))
+    room = max(NARROWEST_NAME, width - before - 3)
+
+    def fold(cell: str) -> str:
+        return "\n".join(textwrap.wrap(cell, room)) if _cell_width(cell) > room else cell
+
+    rows = [(*row[:-1], fold(row[-1])) for row in block.rows]
+    return Table(block.title, block.columns, tuple(rows), block.left)
 
 
 def _draw_bars(block: Bars, on: Console) -> None:

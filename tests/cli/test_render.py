@@ -130,3 +130,28 @@ def test_a_piped_sentence_is_one_line_and_one_on_a_terminal_is_folded() -> None:
     buffer = io.StringIO()
     draw([blocks.Line(sentence)], Console(file=buffer, width=80, force_terminal=True))
     assert max(map(len, buffer.getvalue().splitlines())) <= 80
+
+
+@pytest.mark.parametrize("width", range(24, 100))
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_row_of_many_short_numbers_is_whole_on_every_terminal(width: int, left: int) -> None:
+    columns = tuple(f"0.{i}" for i in range(11))
+    body = [tuple(f"0.4{i:02}" for i in range(11))]
+    text = drawn(width, blocks.table("nDCG by weight", columns, body, left))
+    assert "…" not in text
+    assert all(cell in text for cell in body[0])
+    assert max(map(len, text.splitlines()[1:])) <= width
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_facts_stand_as_they_are_on_a_narrow_terminal_and_have_no_empty_head(width: int) -> None:
+    facts = [("visibility", "public"), ("watched folder", "/srv/" + "a-long-name/" * 8), ("embedder", "static")]
+    lines = drawn(width, blocks.table("handbook", ("", ""), facts, left=2)).splitlines()
+    assert lines[0] == "handbook"
+    assert "─" not in "".join(lines)
+    assert [line.split()[0] for line in lines if line.startswith((" visibility", " embedder"))] == [
+        "visibility",
+        "embedder",
+    ]
+    assert "".join(line[17:].strip() for line in lines if "a-long" in line) == facts[1][1]
+    assert max(map(len, lines)) <= width
