@@ -9,33 +9,12 @@ from typing import TYPE_CHECKING, Any
 from recall_cli.cli.blocks import NONE, Block, Line, count, number, table
 from recall_cli.cli.render import View, note, warn
 from recall_cli.errors import RecallError
+from recall_cli.hub.reasons import REASONS
 from recall_cli.types import Result
 
 if TYPE_CHECKING:
     from recall_cli.hub.watch import Refresh
 
-REASONS = {
-    "binary": "no text, but binary data",
-    "duplicate_id": "under an id that came before",
-    "empty": "without text",
-    "hidden": "hidden files and folders",
-    "id_too_long": "with an id that is too long",
-    "line_too_long": "lines that are too long",
-    "link_to_outside": "links that lead out of the folder",
-    "malformed_json": "lines that are no JSON",
-    "no_id": "without an id",
-    "no_text": "without a text",
-    "no_url_or_path": "rows without a URL or a path",
-    "not_a_file": "no files, but pipes or devices",
-    "not_an_object": "lines that are no object",
-    "other_type": "files of another type",
-    "path_to_outside": "paths that lead out of the folder",
-    "path_without_folder": "paths on standard input",
-    "too_large": "files over 32 MiB",
-    "unknown_encoding": "not UTF-8, and nothing says what",
-    "unreadable": "that could not be read",
-}
-"""Why something gave no document, in words."""
 SNIPPET, NAME = 240, 40
 """Characters of a passage and of a title that people are shown; `--format json` has all of them."""
 
@@ -61,8 +40,8 @@ def status_view(result: Result) -> Sequence[Block]:
         ("revision", count(facts["revision"])),
         ("changed", _when(facts["updated"])),
         ("embedder", f"{facts['embedder']} ({facts['dim']} numbers a vector)"),
-        ("weight of vectors", number(facts["alpha"], 2)),
-        ("least cosine", number(facts["min_score"], 3)),
+        ("alpha", f"{number(facts['alpha'], 2)}, the weight of vectors against words"),
+        ("min-score", f"{number(facts['min_score'], 3)}, the cosine below which nothing is returned"),
     ]
     watched = facts["watched"]
     if watched is not None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from recall_cli.errors import InputError
 from recall_cli.hub.ingest import ingest
-from recall_cli.hub.intake import Intake
+from recall_cli.hub.intake import UNKNOWN_ENCODING, Intake
 from recall_cli.hub.nouns import Document, HubEngine, Report
+from recall_cli.hub.reasons import REASONS
 from recall_cli.hub.sources import documents
 from recall_cli.logs.clean import clean
 from recall_cli.types import Embedder, Progress, Warn
@@ -54,13 +55,15 @@ def with_skipped(report: Report, intake: Intake) -> Report:
 def warnings(source: str, intake: Intake, *, prune: bool) -> list[Warn]:
     """Return what whoever fed the source should know and may mend."""
     found = [Warn("source_broken", fault, "what could be read was taken") for fault in intake.faults]
-    odd = intake.skipped["unknown_encoding"]
+    odd = intake.skipped[UNKNOWN_ENCODING]
     if odd:
+        first = clean(intake.undecoded)
+        which = f"{first} is" if odd == 1 else f"{odd:,} files, such as {first}, are"
         found.append(
             Warn(
-                "unknown_encoding",
-                f"{odd:,} files are not UTF-8 and do not say what they are",
-                "name their encoding, as in --encoding cp1252",
+                UNKNOWN_ENCODING,
+                f"{which} not UTF-8, and nothing says what else",
+                "name the encoding, as in --encoding cp1252",
             )
         )
     if prune and not intake.is_whole:
@@ -81,7 +84,7 @@ def _at_least_one(found: Iterable[Document], source: str, intake: Intake) -> Ite
         empty = False
         yield document
     if empty:
-        reasons = ", ".join(f"{times:,} {reason}" for reason, times in intake.skipped.most_common())
+        reasons = ", ".join(f"{REASONS.get(why, why)}: {times:,}" for why, times in intake.skipped.most_common())
         raise InputError(
             f"{_named(source)} holds no document{f' ({reasons})' if reasons else ''}",
             hint="name a folder of .md, .txt or .html files, or JSON lines with an id and a text each",

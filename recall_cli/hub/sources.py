@@ -13,7 +13,7 @@ from typing import Any
 from recall_cli.errors import InputError
 from recall_cli.hub.decode import check_encoding
 from recall_cli.hub.files import File, find_files, is_inside
-from recall_cli.hub.intake import KINDS, MAX_BYTES, Intake, from_file, from_row
+from recall_cli.hub.intake import KINDS, MAX_BYTES, UNKNOWN_ENCODING, Intake, from_file, from_row
 from recall_cli.hub.nouns import Document
 from recall_cli.logs.clean import clean
 from recall_cli.logs.lines import MALFORMED, parse_line
@@ -58,7 +58,7 @@ def of_files(
             progress(done, len(held), READING)
         found = read_file(file, encoding=encoding)
         if isinstance(found, str):
-            intake.skipped[found] += 1
+            intake.skip(file.id, found)
         else:
             yield found
     if progress is not None:
@@ -108,9 +108,10 @@ def _of_lines(source: str, intake: Intake, encoding: str, progress: Progress | N
             continue
         if not line.strip():
             continue
-        found = _of_line(parse_line(line, Tally()), root, encoding)
+        row = parse_line(line, Tally())
+        found = _of_line(row, root, encoding)
         if isinstance(found, str):
-            intake.skipped[found] += 1
+            intake.skip(str(row["path"]) if found == UNKNOWN_ENCODING else "", found)
         else:
             yield found
 

@@ -22,7 +22,7 @@ from recall_cli.hub.embedders import hub_embedder
 from recall_cli.hub.feed import warnings, with_skipped
 from recall_cli.hub.files import File, find_files
 from recall_cli.hub.ingest import ingest
-from recall_cli.hub.intake import Intake
+from recall_cli.hub.intake import UNREAD, Intake
 from recall_cli.hub.local import find_hub
 from recall_cli.hub.nouns import Document, HubEngine, Report
 from recall_cli.hub.pulse import Pulse, write_pulse
@@ -168,8 +168,10 @@ class Watch:
                 continue
             settled = abs(now() * 1e9 - file.mtime_ns) > TICK_NS
             if isinstance(found, str):
-                intake.skipped[found] += 1
-                read[file.path] = _Read(file.size, file.mtime_ns, "", settled)
+                intake.skip(file.id, found)
+                # The document of a file that cannot be decoded is still there: it stays until the file goes.
+                kept = self._read.get(file.path) if found in UNREAD else None
+                read[file.path] = _Read(file.size, file.mtime_ns, kept.id if kept else "", settled)
             else:
                 read[file.path] = _Read(file.size, file.mtime_ns, found.id, settled)
                 yield found

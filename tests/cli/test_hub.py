@@ -121,6 +121,12 @@ def test_nothing_is_pruned_while_something_cannot_be_read(books: Path, asked: An
     assert asked("ingest", "books", "docs", "--prune")["rows"][0]["removed"] == 1
 
 
+def test_a_source_of_another_kind_is_refused_in_words(books: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (books / "scan.pdf").write_text("%PDF-1.7\n")
+    assert main(["hub", "ingest", "books", "scan.pdf"]) == 4
+    assert "scan.pdf holds no document (lines that are no JSON: 1)" in capsys.readouterr().err
+
+
 def test_a_source_without_documents_empties_no_hub(books: Path, asked: Any) -> None:
     (books / "empty").mkdir()
     assert main(["hub", "ingest", "books", "empty", "--prune"]) == 4

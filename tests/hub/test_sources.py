@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_cli.errors import InputError, UsageError
+from recall_cli.hub.feed import warnings
 from recall_cli.hub.frontmatter import MAX_CHARS, split
 from recall_cli.hub.intake import Intake, from_file, from_row
 from recall_cli.hub.nouns import Document
@@ -87,7 +88,6 @@ SKIPPED: dict[str, tuple[str, str | bytes]] = {
     "binary": ("x.md", b"PK\0\1\2"),
     "other_type": ("x.png", b"\x89PNG"),
     "hidden": (".git/x.md", "text"),
-    "unknown_encoding": ("x.txt", "Größe".encode("latin-1")),
 }
 
 
@@ -109,6 +109,18 @@ def test_what_cannot_be_read_is_not_known_to_be_gone(tmp_path: Path) -> None:
     _, intake = read(tmp_path)
     assert dict(intake.skipped) == {"unreadable": 1}
     assert not intake.is_whole
+
+
+def test_what_cannot_be_decoded_is_there_all_the_same_and_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "a.md", "kept")
+    write(tmp_path / "b/odd.txt", "Größe".encode("latin-1"))
+    write(tmp_path / "c.txt", "Maß".encode("latin-1"))
+    found, intake = read(tmp_path)
+    assert list(found) == ["a.md"]
+    assert dict(intake.skipped) == {"unknown_encoding": 2}
+    assert not intake.is_whole
+    (warning,) = warnings(str(tmp_path), intake, prune=False)
+    assert "2 files, such as b/odd.txt, are" in warning.message
 
 
 def test_no_link_leads_out_of_the_folder(tmp_path: Path) -> None:
@@ -149,6 +161,8 @@ def test_one_file_is_one_document(tmp_path: Path) -> None:
 ROWS = [
     ({"id": "a", "title": "A", "url": "https://x.org/a", "text": "t", "updated": "2026-03-04T05:06:07Z"}, "a"),
     ({"id": 7, "text": "t"}, "7"),
+    ({"_id": "8", "title": "A", "text": "t"}, "8"),
+    ({"id": "a", "_id": "b", "text": "t"}, "a"),
     ({"url": "https://x.org/b", "text": "t"}, "https://x.org/b"),
     ({"id": "a", "text": 3}, "no_text"),
     ({"text": "t"}, "no_id"),

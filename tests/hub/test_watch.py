@@ -182,6 +182,20 @@ def test_what_cannot_be_read_is_not_deleted(engine: EmbeddedEngine, docs: Path) 
     assert "a.md" not in texts(engine)
 
 
+def test_a_file_that_is_saved_in_another_encoding_keeps_its_document_until_it_goes(
+    engine: EmbeddedEngine, docs: Path
+) -> None:
+    watch, clock = Watch(engine, HashEmbedder(), str(docs), prune=True), Clock()
+    looks(watch, clock, 1)
+    (docs / "a.md").write_bytes("Größe".encode("latin-1"))
+    (docs / "b.md").unlink()
+    looks(watch, clock, 4)
+    assert sorted(texts(engine)) == ["a.md", "c.md"]
+    (docs / "a.md").unlink()
+    looks(watch, clock, 4)
+    assert sorted(texts(engine)) == ["c.md"]
+
+
 def test_a_folder_that_is_not_mounted_empties_no_hub(engine: EmbeddedEngine, docs: Path, tmp_path: Path) -> None:
     watch, clock = Watch(engine, HashEmbedder(), str(docs), prune=True), Clock()
     looks(watch, clock, 1)
