@@ -60,15 +60,14 @@ def fill(store: Path, texts: list[str]) -> float:
     from recall_cli.core.policy import StaticPolicy
     from recall_cli.core.sqlite import SqliteStore
     from recall_cli.server.dialect import OPENAI
-    from recall_cli.server.proxy import Ask, Planner, Walls
-    from recall_cli.server.run import _tenant_key
+    from recall_cli.server.proxy import Ask, Planner, Walls, tenant_key
     from recall_cli.server.settings import Settings
     from recall_cli.types import Completion, Usage
 
     started = time.perf_counter()
     embedder = make_embedder("static")
     opened = SqliteStore(store, embedder=embedder)
-    planner = Planner(Walls(_tenant_key(opened), Settings()), Settings())
+    planner = Planner(Walls(tenant_key(opened), Settings()), Settings())
     cache = Cache(embedder=embedder, policy=StaticPolicy(), store=opened)
     headers = [(b"authorization", b"Bearer sk-bench-0123456789abcdef")]
     stored = Completion(answer("word " * 130), "gpt-4o-2024-08-06", Usage(120, 130), time.time())

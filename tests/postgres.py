@@ -24,7 +24,7 @@ OWNER = "recall_owner"
 class Server:
     """One server process, reached over a socket file."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fsync: bool = False) -> None:
         # A folder of our own: the server runs as another user, and a socket's path must be short.
         self.folder = Path(tempfile.mkdtemp(prefix="recall-pg-"))
         with warnings.catch_warnings():
@@ -36,14 +36,20 @@ class Server:
         self.socket_dir = str(self._server.get_postmaster_info().socket_dir)
         self._numbers = count(1)
         with psycopg.connect(self.admin, autocommit=True) as db:
-            # What these tests kill is recall, not the server.
-            db.execute("ALTER SYSTEM SET fsync = off")
-            db.execute("SELECT pg_reload_conf()")
+            if not fsync:  # what tests kill is recall, not the server
+                db.execute("ALTER SYSTEM SET fsync = off")
+                db.execute("SELECT pg_reload_conf()")
             db.execute(f"CREATE ROLE {OWNER} LOGIN CREATEROLE")
             db.execute("ALTER DATABASE template1 OWNER TO postgres")
             db.execute("CREATE DATABASE with_vector")
         with psycopg.connect(self._server.get_uri("with_vector"), autocommit=True) as db:
             db.execute("CREATE EXTENSION vector")
+
+    def version(self) -> str:
+        """Return what runs, as it says itself."""
+        with psycopg.connect(self.url("with_vector"), autocommit=True) as db:
+            (pgvector,) = db.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'").fetchone() or ("",)
+            return f"PostgreSQL {db.info.parameter_status('server_version')}, pgvector {pgvector}"
 
     def new_url(self, role: str = OWNER) -> str:
         """Return the URL of a new, empty database that the role owns."""

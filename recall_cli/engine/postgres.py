@@ -35,11 +35,13 @@ FIELDS = "id, identity, partition, namespace, created, expires, used, size, has_
 ENTER = "INSERT INTO recall.tenants (embedder, fingerprint, dim) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
 HELD = "SELECT embedder, dim, fingerprint FROM recall.tenants WHERE tenant = current_user"
 OWN = "SELECT embedder, fingerprint FROM recall.tenants WHERE tenant = current_user FOR UPDATE"
+NEW_IDS = "SELECT nextval('recall.ids') FROM generate_series(1, 64)"
 REPLACE = "DELETE FROM recall.entries WHERE tenant = current_user AND identity = %s"
 INSERT = """
 WITH entry AS (
-    INSERT INTO recall.entries (identity, partition, namespace, created, expires, used, size, has_vector, answer_group)
-    VALUES (%(identity)s, %(partition)s, %(namespace)s, %(created)s, %(expires)s, %(created)s, %(size)s,
+    INSERT INTO recall.entries
+        (id, identity, partition, namespace, created, expires, used, size, has_vector, answer_group)
+    VALUES (%(id)s, %(identity)s, %(partition)s, %(namespace)s, %(created)s, %(expires)s, %(created)s, %(size)s,
             %(has_vector)s, %(group)s)
     RETURNING id
 ), vector AS (
@@ -49,13 +51,13 @@ WITH entry AS (
     INSERT INTO recall.bodies (id, text, model, usage, created, body)
     SELECT id, %(text)s, %(model)s, %(usage)s, %(made)s, %(body)s FROM entry
 )
-SELECT id FROM entry"""
+SELECT"""
 GET = """
 SELECT body, model, usage, bodies.created, identity FROM recall.bodies JOIN recall.entries USING (id)
 WHERE entries.tenant = current_user AND id = %s"""
 REMOVE = """
 WITH removed AS (DELETE FROM recall.entries WHERE tenant = current_user AND id = ANY(%s) RETURNING id)
-INSERT INTO recall.gone (entry) SELECT id FROM removed"""
+INSERT INTO recall.gone (entry) SELECT id FROM removed RETURNING entry"""
 TOUCH = """
 UPDATE recall.entries SET used = greatest(entries.used, news.used)
 FROM unnest(%s::bigint[], %s::float8[]) AS news (id, used)
@@ -107,7 +109,7 @@ class PostgresStore:
     ) -> Entry:
         """Keep one entry, replacing the one of the same identity; durable when this returns."""
         size, namespace = entry_size(request, completion, vector), plain(request.namespace)
-        row = {
+        row: dict[str, Any] = {
             "identity": request.identity,
             "partition": request.partition,
             "namespace": namespace,
@@ -124,11 +126,9 @@ class PostgresStore:
             "body": completion.body,
         }
         with self.writing() as db:
-            with db.pipeline():
-                db.execute(REPLACE, (request.identity,))
-                made = db.execute(INSERT, row)
-            (id,) = made.fetchone() or (None,)
-        assert id is not None
+            id = row["id"] = self._next_id(db)
+            db.execute(REPLACE, (request.identity,))
+            db.execute(INSERT, row)
         return Entry(
             id,
             request.identity,
@@ -165,7 +165,7 @@ class PostgresStore:
     def remove(self, ids: Sequence[int]) -> int:
         """Forget entries and let the other replicas know; return how many there were."""
         with self.writing() as db:
-            return db.execute(REMOVE, (list(ids),)).rowcount
+            return len(db.execute(REMOVE, (list(ids),)).fetchall())
 
     def touch(self, used: Mapping[int, float]) -> None:
         """Persist the time of last use, id by id; of two replicas' times the later stays."""
@@ -217,19 +217,29 @@ class PostgresStore:
 
     @contextmanager
     def writing(self) -> Iterator[Deadlined]:
-        """Write whole or not at all, alone among the tenant's writers; within a batch, as a part of it."""
+        """Write whole or not at all, alone among the tenant's writers; within a batch, as a part of it.
+
+        Statements are sent without waiting for each other: a batch costs three trips to the database.
+        """
         inside: Deadlined | None = getattr(self._mine, "db", None)
         if inside is not None:
             yield inside
             return
-        with self.database.connection(WRITE_S) as db, db.transaction():
+        with self.database.connection(WRITE_S) as db, db.pipeline(), db.transaction():
             held = db.execute(OWN).fetchone()
             self._check_embedder(held)
-            self._mine.db = db
+            self._mine.db, self._mine.ids = db, []
             try:
                 yield db
             finally:
                 self._mine.db = None
+
+    def _next_id(self, db: Deadlined) -> int:
+        """Return a new id, taken while nobody else writes; of those that one write takes, some may stay unused."""
+        if not self._mine.ids:
+            self._mine.ids = [row[0] for row in db.execute(NEW_IDS).fetchall()][::-1]
+        id: int = self._mine.ids.pop()
+        return id
 
     def _one(self, query: str, values: tuple[Any, ...]) -> Any:
         inside: Deadlined | None = getattr(self._mine, "db", None)
