@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from pgvector.psycopg import register_vector
@@ -69,7 +69,8 @@ class Database:
         self.name = shown(url)
         self._down_until = 0.0
         self._lock = threading.Lock()
-        more: dict[str, Any] = {
+        self._url = url
+        self._more: dict[str, Any] = {
             "autocommit": True,
             "connect_timeout": CONNECT_S,
             "application_name": "recall",
@@ -78,12 +79,12 @@ class Database:
             "keepalives_count": 2,
             "tcp_user_timeout": 5_000,
         }
-        with self._translated(), psycopg.connect(url, **more) as first:
+        with self._translated(), psycopg.connect(url, **self._more) as first:
             migrate(first, self.name)
         self._pool: ConnectionPool[Deadlined] = ConnectionPool(
             url,
             connection_class=Deadlined,
-            kwargs=more,
+            kwargs=self._more,
             min_size=1,
             max_size=CONNECTIONS,
             configure=_configure,
@@ -106,11 +107,28 @@ class Database:
         :param probe: try the database though it failed a moment ago.
         """
         if not probe and self.is_down:
-            raise StoreError(f"{self.name} does not answer", hint="it is tried again within a second")
+            raise self._left_alone()
         with self._translated(), self._pool.connection(timeout=seconds) as db:
             db.ends = time.monotonic() + seconds
             yield db
         self._down_until = 0.0
+
+    def connect(self, seconds: float) -> Deadlined:
+        """Return a connection outside the pool, for what lasts as long as its session."""
+        if self.is_down:
+            raise self._left_alone()
+        with self._translated():
+            db = Deadlined.connect(self._url, **self._more)
+            db.ends = time.monotonic() + seconds
+            return db
+
+    def within(self, db: Deadlined, seconds: float, query: LiteralString, values: tuple[Any, ...]) -> Row | None:
+        """Return the first row of a query on such a connection, to be had within so many seconds."""
+        if self.is_down:
+            raise self._left_alone()
+        with self._translated():
+            db.ends = time.monotonic() + seconds
+            return db.execute(query, values).fetchone()
 
     def renew(self) -> None:
         """Replace the connections that did not survive what the database went through."""
@@ -120,6 +138,9 @@ class Database:
     def close(self) -> None:
         """Close all connections."""
         self._pool.close(timeout=1.0)
+
+    def _left_alone(self) -> StoreError:
+        return StoreError(f"{self.name} does not answer", hint="it is tried again within a second")
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

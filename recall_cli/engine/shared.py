@@ -123,6 +123,15 @@ class SharedCache(Cache):
             raise NotAtHand(int(ids[0]))
         return super().weigh(text, ids, similarities)
 
+    def stored(self, request: Request) -> Lookup | None:
+        """Return the hit on the request's identity as the database has it, ahead of memory by a moment; may wait."""
+        now = self._clock()
+        known = pg_index.find(self.shared, request.identity, now)
+        if known is None:
+            return None
+        self._note_use(known[0], now)
+        return Lookup(Decision(Outcome.EXACT, 1.0, None, known[0]), known[1])
+
     def observe(self, request: Request, found: Lookup, *, same: bool | None) -> bool:
         """Take in what a fresh answer says of the nearest candidate's, and let the other replicas know."""
         entry, evidence = found.decision.entry, found.evidence
@@ -218,17 +227,15 @@ class SharedCache(Cache):
     def _elsewhere(self, request: Request) -> Lookup:
         """Look a request up in the database, and ask for its partition to be held from now on."""
         self.want(request.partition)
-        now = self._clock()
-        known = pg_index.find(self.shared, request.identity, now)
-        if known is not None:
-            self._note_use(known[0], now)
-            return Lookup(Decision(Outcome.EXACT, 1.0, None, known[0]), known[1])
+        stored = self.stored(request)
+        if stored is not None:
+            return stored
         if request.exact_only:
             return Lookup(Decision(Outcome.MISS, reason="exact_only"))
         vector = self.embedder.embed(request.text)
         if not vector.any():
             return Lookup(Decision(Outcome.MISS, reason="no_known_token"), vector=vector)
-        near = pg_index.nearest(self.shared, request.partition, vector, self._candidates, now)
+        near = pg_index.nearest(self.shared, request.partition, vector, self._candidates, self._clock())
         if not near:
             return Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
         found = self._judge(request, vector, near[0].entry.id, self._weigh_near(request.text, near), self._fetch)

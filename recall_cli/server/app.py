@@ -12,6 +12,7 @@ from typing import Any
 
 from recall_cli.server import relay
 from recall_cli.server.asgi import JSON, Gone, Headers, Receive, Refused, Scope, Send, read_body, respond
+from recall_cli.server.collapse import Collapse
 from recall_cli.server.dialect import BY_PATH, Dialect
 from recall_cli.server.keeper import Keeper
 from recall_cli.server.log import AccessLog
@@ -63,6 +64,8 @@ class Proxy:
         self.planner = planner
         self.opinion = opinion
         self.relay = relay.Relays(settings, keeper, upstream, verifier, metrics)
+        self.collapse: Collapse | None = None
+        """Where other replicas share the store: who of them asks the upstream."""
         self.inside: Callable[[Scope, Receive, Send], Awaitable[None]] | None = None
         """The application of our own routes."""
         self.under: tuple[str, ...] = UNDER
@@ -166,6 +169,13 @@ class Proxy:
                 record |= {"outcome": "SHADOW", "reason": f"would_be_{found.decision.outcome.lower()}"}
             call.ask, call.found, call.decision = ask, found, found.decision
             call.joins = not self.settings.shadow and not ask.controls.no_cache and self._is_proven(headers)
+            if call.joins and self.collapse is not None:
+                fetched = await self.collapse.elsewhere(ask.request)
+                if fetched is not None:
+                    self.metrics.joined += 1
+                    record |= {"outcome": "EXACT", "reason": "", "entry": fetched.decision.entry, "joined": True}
+                    await self._serve(ask, fetched, call, cycle, send, record)
+                    return
             await self.relay.run(call, self._prove(headers), receive, send, record)
 
     async def _find(self, ask: Ask, headers: Headers) -> Lookup:

@@ -58,6 +58,8 @@ class Relays:
         self._metrics = metrics
         self._flights: dict[bytes, Flight] = {}
         self._all: set[Flight] = set()
+        self.landed: Callable[[bytes], None] = lambda identity: None
+        """Called, in any thread, with the identity of a call once its answer is stored, or never will be."""
         metrics.in_flight = lambda: len(self._all)
 
     async def run(
@@ -157,8 +159,9 @@ class Relays:
         if flight.fault or flight.opaque or flight.too_long:
             reason = "stream_cut_off" if flight.fault else "answer_encoded" if flight.opaque else "answer_too_large"
             self._metrics.not_stored[reason] += 1
+        elif self._keeper.collect((ask, found, flight, self._keeper.now()), self._learn):
             return
-        self._keeper.collect((ask, found, flight, self._keeper.now()), self._learn)
+        self.landed(ask.request.identity)
 
     def _learn(self, landed: list[tuple[Ask, Lookup, Flight, float]]) -> None:
         """Read answers and store them. Runs in the writer thread."""
@@ -172,6 +175,8 @@ class Relays:
             headers = by_name(flight.headers)
             answers.append(Fresh(ask, found, flight.status, headers, raw, body, whole, created, most))
         self._verifier.learn(answers)
+        for ask, _, _, _ in landed:
+            self.landed(ask.request.identity)
 
     async def _relay(self, call: Call, flight: Flight, seat: Seat, send: Send, record: dict[str, Any]) -> None:
         if seat.left:

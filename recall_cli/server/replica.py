@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from recall_cli.engine.opening import open_shared
 from recall_cli.errors import UsageError
-from recall_cli.server.keeper import Keeper
-from recall_cli.server.metrics import Metrics
+from recall_cli.server.app import Proxy
+from recall_cli.server.collapse import Collapse
 
 if TYPE_CHECKING:
     from recall_cli.engine.shared import SharedCache
@@ -26,17 +26,23 @@ def replica_cache(url: str, *, durability: str, held_bytes: int, **options: Any)
     return SharedCache(store=store, held_bytes=held_bytes, **options)
 
 
-def follow(keeper: Keeper, metrics: Metrics, *, max_entries: int | None, max_bytes: int | None) -> None:
+def follow(proxy: Proxy, *, max_entries: int | None, max_bytes: int | None) -> None:
     """Follow the other replicas until the cache is closed. Raises StoreError when the database cannot be had."""
     from recall_cli.engine.follower import Follower
+    from recall_cli.engine.pg_claims import Claims
+
+    keeper, metrics = proxy.keeper, proxy.metrics
+    cache = cast("SharedCache", keeper.cache)
 
     def healed() -> None:
         metrics.store_works = True
 
     Follower(
-        cast("SharedCache", keeper.cache),
+        cache,
         max_entries=max_entries,
         max_bytes=max_bytes,
         fault=lambda error: keeper.fault("follow", error),
         healed=healed,
     ).start()
+    proxy.collapse = Collapse(Claims(cache.shared.database), cache.stored)
+    proxy.relay.landed = proxy.collapse.landed

@@ -146,7 +146,7 @@ class Server:
         if plan.is_shared:
             from recall_cli.server.replica import follow
 
-            follow(self.keeper, self.metrics, max_entries=plan.max_entries, max_bytes=plan.max_bytes)
+            follow(self.proxy, max_entries=plan.max_entries, max_bytes=plan.max_bytes)
 
     @property
     def is_stopping(self) -> bool:
@@ -216,6 +216,8 @@ class Server:
     def close(self) -> None:
         """Store what waits, then release everything."""
         self.keeper.close()
+        if self.proxy.collapse is not None:
+            self.proxy.collapse.close()
         self.log.close()
         if self.hub is not None:
             self.hub.close()

@@ -17,7 +17,7 @@ from recall_cli.engine.postgres import PostgresStore
 from tests.postgres import Cable, Server
 from tests.server.answers import provider
 from tests.server.conftest import Start
-from tests.server.fake import EMBEDDER, FakeUpstream, RunningProxy, ask
+from tests.server.fake import EMBEDDER, FakeUpstream, Reply, RunningProxy, Seen, ask
 from tests.server.test_operation import Process
 
 NEAR = "how do i reset my password"
@@ -64,6 +64,46 @@ def test_what_is_deleted_on_one_is_served_by_none(start: Start, database: str) -
     assert one.server.keeper.ask_writer(lambda: one.server.keeper.cache.delete([entry.id])).result(20) == 1
     soon(lambda: held(other) == 0)
     assert ask(other).outcome == "MISS"
+
+
+def test_the_same_miss_on_two_replicas_makes_one_call(start: Start, database: str) -> None:
+    go = threading.Event()
+
+    def slow(seen: Seen) -> Reply:
+        reply = provider(lambda prompt: f"to {prompt}")(seen)
+        return Reply([go, *reply.pieces], headers=reply.headers)
+
+    one, upstream = start(slow, store=database)
+    other, idle = start(slow, store=database)
+    with ThreadPoolExecutor(6) as pool:
+        first = pool.submit(ask, one)
+        soon(lambda: len(upstream.seen) == 1)
+        more = [pool.submit(ask, where) for where in (one, other, other, other)]
+        soon(lambda: one.server.metrics.joined == 1 and bool(other.server.proxy.collapse._contests))
+        go.set()
+        answers = [done.result(20) for done in (first, *more)]
+    assert {(got.status, got.text) for got in answers} == {(200, "to How do I reset my password?")}
+    assert (len(upstream.seen), len(idle.seen)) == (1, 0)
+
+
+def test_a_claim_ends_with_what_it_was_for(start: Start, database: str) -> None:
+    broken = threading.Event()
+
+    def fails(seen: Seen) -> Reply:
+        broken.wait(20)
+        return Reply([b'{"error": {"message": "no"}}'], status=500)
+
+    one, upstream = start(fails, store=database)
+    other, idle = start(store=database)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(ask, one)
+        soon(lambda: len(upstream.seen) == 1)
+        second = pool.submit(ask, other)
+        soon(lambda: bool(other.server.proxy.collapse._contests))
+        broken.set()
+        assert first.result(20).status == 500
+        assert second.result(20).outcome == "MISS", "who waited in vain asks"
+    assert len(idle.seen) == 1
 
 
 def test_tenants_do_not_meet_across_replicas(start: Start, database: str) -> None:
