@@ -34,8 +34,8 @@ MOST_CANDIDATES = 50
 PASSAGE_CHARS = 1_000
 """Of each passage: half a chunk says what it is about, at half the time to read it."""
 MAX_REPLY_BYTES = 1 << 16
-WHOLE = frozenset(("end_turn", "stop_sequence"))
-"""Why an answer may have stopped that is whole."""
+WHOLE = ("end_turn", "stop_sequence")
+"""Why an answer may have stopped that is whole. No set: what an endpoint says need not be hashable."""
 
 INSTRUCTIONS = (
     "You order passages by how well they answer a question. You get one JSON object: the question, and passages with "
@@ -43,7 +43,8 @@ INSTRUCTIONS = (
     "array that holds the id of every passage exactly once, best first, and with nothing else."
 )
 
-_FENCED = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.DOTALL)
+# The blanks around the array are the JSON parser's: patterns that share them out try every way to do so.
+_FENCED = re.compile(r"```(?:json)?(.*)```", re.DOTALL)
 
 
 class LlmReranker:

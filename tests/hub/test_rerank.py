@@ -83,6 +83,10 @@ BAD_ANSWERS: dict[str, tuple[bytes, str]] = {
     "zero": (reply("[0, 1, 2]"), "unknown_ids"),
     "negative": (reply("[-1, 1, 2]"), "unknown_ids"),
     "huge": (reply(f"[1, 2, {10**30}]"), "bad_answer"),
+    "stopped for a list": (reply("[1, 2, 3]", stop_reason=[]), "cut_off"),
+    "stopped for an object": (reply("[1, 2, 3]", stop_reason={}), "cut_off"),
+    # Read in no time, or not within the life of the test.
+    "a fence of blanks": (reply("```json" + "\n" * 30_000 + "x"), "bad_answer"),
 }
 
 
