@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from recall_cli.errors import UsageError
 from recall_cli.hub.nouns import HubInfo
@@ -82,8 +82,11 @@ class Tokens:
         self.api = f"{self.issuer}/api"
 
     def metadata_url(self, slug: str) -> str:
-        """Return where the protected-resource metadata of a hub are (RFC 9728)."""
-        return f"{self.issuer}{WELL_KNOWN}/api/hub/{slug}"
+        """Return where the protected-resource metadata of a hub are (RFC 9728).
+
+        :param slug: as the caller wrote it: it need not be the name of a hub.
+        """
+        return f"{self.issuer}{WELL_KNOWN}/api/hub/{quote(slug, safe='')}"
 
     def metadata(self, path: str) -> dict[str, Any]:
         """Return the protected-resource metadata of `api` or `api/hub/SLUG`: how to ask there, not whether it exists.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import pytest
-from hub_server import HubServer, Serve
+from hub_server import URL, HubServer, Serve
 
 from recall_cli.hub.nouns import Answer, Document, Question, Visibility
 from recall_cli.hub.query import Hub
@@ -146,6 +147,16 @@ def test_hidden_names_cannot_be_told_from_names_that_are_free(serve: Serve) -> N
             assert said(there.body, "docs") == said(free.body, "free")
             challenge = there.headers.get("www-authenticate", ""), free.headers.get("www-authenticate", "")
             assert challenge[0].replace("docs", "free") == challenge[1]
+
+
+@pytest.mark.parametrize("slug", ["%0d%0aX-Sent:%20by", "a%22,%20x=%22", "%F0%9F%98%80", "%00", "%ff"])
+def test_what_no_header_can_carry_is_a_name_like_others(serve: Serve, slug: str) -> None:
+    server = serve(hide_private=True)
+    for token in (None, "no.token.atall"):
+        answer = server.ask(slug, token=token)
+        assert answer.status == 401
+        named = answer.headers["www-authenticate"].partition('resource_metadata="')[2].partition('", scope=')[0]
+        assert re.fullmatch(f"{URL}/.well-known/oauth-protected-resource/api/hub/[a-zA-Z0-9%-]+", named)
 
 
 def test_a_hidden_hub_that_cannot_be_read_is_hidden_too(serve: Serve) -> None:
