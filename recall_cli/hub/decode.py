@@ -20,6 +20,8 @@ MARKS = (
 )
 WIDER = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030"}
 """What pages mean that name the narrower one, as browsers read them."""
+NO_CHARSETS = frozenset(("unicode-escape", "raw-unicode-escape", "utf-7", "punycode", "idna"))
+"""What Python reads as text, and what no text is in: escapes, which may make letters that are none, and host names."""
 
 
 def check_encoding(name: str) -> None:
@@ -59,6 +61,6 @@ def _read(data: bytes, name: str) -> str | None:
 def _exists(name: str) -> bool:
     try:
         "".encode(name)
+        return codecs.lookup(name).name not in NO_CHARSETS
     except (LookupError, ValueError):
         return False
-    return True

@@ -26,7 +26,7 @@ UNKNOWN_ENCODING = "unknown_encoding"
 UNREAD = frozenset(("unreadable", "malformed_json", "line_too_long", UNKNOWN_ENCODING))
 """Reasons that say nothing of whether the document is still there."""
 
-_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*$", re.MULTILINE)
+_HEADING = re.compile(r"^#{1,6}[ \t]+(\S.*)$", re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -81,12 +81,17 @@ def from_file(
         said_title, said_url = page.title, page.url
     else:
         heading = _HEADING.search(text) if suffix in MARKDOWN else None
-        said_title, said_url = heading.group(1) if heading else "", ""
+        said_title, said_url = _heading(heading.group(1)) if heading else "", ""
     facts = {"id": id, "title": said_title, "url": said_url, **facts, **(told or {})}
     moment = parse_time(facts.get("updated"))
     # Archives that are made to be equal on every machine put their files at the epoch's beginning.
     when = moment.seconds if moment else updated if updated is not None and dated(updated) else None
     return _document(facts["id"], text, " ".join(facts["title"].split()), facts["url"], when)
+
+
+def _heading(line: str) -> str:
+    """Return the words of a heading without the marks that may close it."""
+    return line.rstrip(" \t").rstrip("#").rstrip(" \t") or line
 
 
 def from_row(row: Json) -> Document | str:

@@ -143,6 +143,9 @@ def _saved_page(row: Json, root: str, encoding: str) -> Document | str:
             return "not_a_file"
     except OSError:
         return "unreadable"
+    except ValueError:
+        # A lone surrogate, which no name of a file holds.
+        return "no_url_or_path"
     title = row.get("title")
     # What a page from the web says of itself must not put it in the place of another.
     told = {"id": url, "url": url} | ({"title": title} if isinstance(title, str) and title.strip() else {})

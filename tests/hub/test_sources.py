@@ -204,6 +204,33 @@ def test_a_broken_archive_is_not_whole(tmp_path: Path) -> None:
     assert not intake.is_whole
 
 
+@pytest.mark.parametrize(
+    ("line", "title"),
+    [("# A", "A"), ("# A ##", "A"), ("##\tA # B\t", "A # B"), ("# C#", "C"), ("# ##", "##"), ("#  \n# A", "A")],
+)
+def test_a_heading_is_a_title_without_its_marks(line: str, title: str) -> None:
+    found = from_file(f"{line}\ntext".encode(), id="a.md", suffix=".md")
+    assert isinstance(found, Document)
+    assert found.title == title
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "#"])
+def test_a_heading_is_read_once(blank: str) -> None:
+    line = f"# a{blank * 300_000}b"
+    # Read in no time, or not within the life of the test.
+    found = from_file(line.encode(), id="a.md", suffix=".md")
+    assert isinstance(found, Document)
+    assert found.title
+
+
+@pytest.mark.parametrize("name", ["unicode_escape", "raw_unicode_escape", "utf-7", "punycode", "idna"])
+def test_what_python_calls_text_is_no_encoding(name: str) -> None:
+    page = b'---\ntitle: \\ud800\n---\n<meta charset="%s"><p>\xff' % name.encode()
+    assert from_file(page, id="a.html", suffix=".html") == "unknown_encoding"
+    with pytest.raises(UsageError, match="no encoding"):
+        read("-", encoding=name)
+
+
 def test_the_lines_of_a_files_title_are_one() -> None:
     found = from_file(b"---\ntitle: |\n  two\n  lines\n---\ntext", id="a", suffix=".md")
     assert isinstance(found, Document)
@@ -238,6 +265,7 @@ def test_a_manifest_gives_pages_under_their_urls(tmp_path: Path) -> None:
         {"url": "https://x.org/5", "path": "pages"},
         {"url": "https://x.org/6", "path": "pages/gone.html"},
         {"path": "pages/1"},
+        {"url": "https://x.org/7", "path": "pages/\ud800"},
     )
     write(tmp_path / "outside.html", "outside")
     found, intake = read(write(tmp_path / "site/m.jsonl", manifest))
@@ -245,7 +273,7 @@ def test_a_manifest_gives_pages_under_their_urls(tmp_path: Path) -> None:
         "https://x.org/1": ("One", "first"),
         "https://x.org/2": ("Two", "second"),
     }
-    assert dict(intake.skipped) == {"path_to_outside": 2, "not_a_file": 1, "unreadable": 1, "no_url_or_path": 1}
+    assert dict(intake.skipped) == {"path_to_outside": 2, "not_a_file": 1, "unreadable": 1, "no_url_or_path": 2}
 
 
 @pytest.mark.parametrize("source", ["nowhere", "nowhere.md", "nowhere.jsonl"])
