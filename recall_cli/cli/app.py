@@ -17,7 +17,21 @@ import typer
 from typer.core import TyperGroup
 
 from recall_cli import __version__
-from recall_cli.cli import ann, bench, cache, compare, doctor, eval, explain, hub, hub_token, model, savings, serve
+from recall_cli.cli import (
+    ann,
+    bench,
+    cache,
+    compare,
+    doctor,
+    eval,
+    explain,
+    hub,
+    hub_token,
+    model,
+    reproduce,
+    savings,
+    serve,
+)
 from recall_cli.cli.render import note
 from recall_cli.cli.settings import load_settings
 from recall_cli.errors import RecallError
@@ -49,6 +63,7 @@ app.command("eval")(eval.evaluate)
 app.command("compare")(compare.compare)
 app.command("doctor")(doctor.doctor)
 app.command("explain")(explain.explain)
+app.command("reproduce")(reproduce.reproduce)
 app.command("savings")(savings.savings)
 app.command("serve")(serve.serve)
 app.add_typer(cache.app, name="cache")

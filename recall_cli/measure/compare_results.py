@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -42,12 +42,14 @@ class Verdict(StrEnum):
     """Too few rounds, or a time of another machine."""
 
 
-def run(a: Result, b: Result, *, names: tuple[str, str] = ("A", "B")) -> Result:
+def run(a: Result, b: Result, *, names: tuple[str, str] = ("A", "B"), apart: Collection[str] = ()) -> Result:
     """Return a row for every value that both documents hold, with the test's verdict.
 
     Raises UsageError when the two are not of one command and its params.
+
+    :param apart: params that may differ, since they say how much was measured and not what.
     """
-    _check_alike(a, b, names)
+    _check_alike(a, b, names, {*DATA, *apart})
     result = new_result("compare", {"a": names[0], "b": names[1], "alpha": ALPHA, "band": BAND})
     old, new = estimates(a), estimates(b)
     one_machine = all(a.environment.get(key) == b.environment.get(key) for key in MACHINE)
@@ -80,12 +82,12 @@ def check(result: Result) -> None:
         )
 
 
-def _check_alike(a: Result, b: Result, names: tuple[str, str]) -> None:
+def _check_alike(a: Result, b: Result, names: tuple[str, str], apart: Collection[str]) -> None:
     if a.command != b.command:
         raise UsageError(
             f"{names[0]} is of recall {a.command}, {names[1]} of recall {b.command}", hint="compare two of one command"
         )
-    unlike = [key for key in a.params if key in b.params and key not in DATA and a.params[key] != b.params[key]]
+    unlike = [key for key in a.params if key in b.params and key not in apart and a.params[key] != b.params[key]]
     if unlike:
         told = ", ".join(f"{key} ({a.params[key]} against {b.params[key]})" for key in unlike)
         raise UsageError(
