@@ -10,10 +10,13 @@ from __future__ import annotations
 import http.client
 import os
 import random
+import socket
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from queue import Empty, SimpleQueue
@@ -36,6 +39,8 @@ BATCH_CHARS = 200_000
 LANES = 4
 """Calls at a time."""
 FIRST_WAIT_S = 0.5
+MOST_REPLY_BYTES = 64 << 20
+"""Several times what 128 vectors of 4,096 numbers take."""
 RETRIED = frozenset((408, 429, 500, 502, 503, 504, 529))
 PROBE = "dimension"
 GONE = (ConnectionError, http.client.RemoteDisconnected)
@@ -53,11 +58,13 @@ class Patience:
     """How long it may send nothing."""
     longest_wait_s: float
     """Between two tries; an endpoint that asks for more is given up."""
+    call_s: float
+    """How long a call may take in all: one that sends a byte now and then is never silent."""
 
 
-BULK = Patience(7, 30.0, 60.0)
+BULK = Patience(7, 30.0, 60.0, 300.0)
 """With waits that double from half a second: about half a minute between the first try and the last."""
-QUESTION = Patience(2, 5.0, 1.0)
+QUESTION = Patience(2, 5.0, 1.0, 10.0)
 """Somebody waits for the answer."""
 
 
@@ -123,7 +130,7 @@ class RemoteEmbedder:
         """Return the unit vectors of texts, asking again where that may help."""
         body = orjson.dumps({"model": self.model, "input": list(texts), "encoding_format": "float"})
         for attempt in range(1, patience.tries + 1):
-            status, reply, wait = self._post(body, patience.silence_s)
+            status, reply, wait = self._post(body, patience)
             if status == 200:
                 return self._vectors(reply, len(texts))
             # A spent quota is a 429 too, and no wait mends it.
@@ -137,18 +144,31 @@ class RemoteEmbedder:
         hint = f"set {KEY} to its key" if status in (401, 403) else f"it said: {_shown(reply)}"
         raise self._failed(f"answered with status {status}", hint)
 
-    def _post(self, body: bytes, silence_s: float) -> tuple[int, bytes, float]:
+    def _post(self, body: bytes, patience: Patience) -> tuple[int, bytes, float]:
         """Return status, body and the seconds to wait before another try; status 0 and why when there is no answer."""
-        connection, kept = self._connection(silence_s)
+        connection, kept = self._connection(patience.silence_s)
+        late = threading.Event()
+        timer = threading.Timer(patience.call_s, _hang_up, (connection, late))
+        timer.daemon = True
+        timer.start()
         try:
             connection.request("POST", self._path, body, self._headers)
             answer = connection.getresponse()
-            reply = answer.read()
+            reply = answer.read(MOST_REPLY_BYTES + 1)
+            if len(reply) <= MOST_REPLY_BYTES and answer.length:
+                raise http.client.IncompleteRead(reply, answer.length)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
+            if late.is_set():
+                return 0, f"no whole answer within {patience.call_s:g} s".encode(), 0.0
             if kept and isinstance(error, GONE):
-                return self._post(body, silence_s)
+                return self._post(body, patience)
             return 0, (str(error) or type(error).__name__).encode("utf-8", "replace"), 0.0
+        finally:
+            timer.cancel()
+        if len(reply) > MOST_REPLY_BYTES:
+            connection.close()
+            raise self._failed(f"answered with more than {MOST_REPLY_BYTES:,} bytes", "check that it is an embedder")
         self._idle.put(connection)
         return answer.status, reply, retry_after(answer.getheader("Retry-After"), time.time())
 
@@ -171,14 +191,23 @@ class RemoteEmbedder:
             vectors = np.array([row["embedding"] for row in rows], dtype=np.float32)
         except (ValueError, LookupError, TypeError):
             raise self._failed("gave an answer that is no list of vectors", f"it said: {_shown(reply)}") from None
-        if sorted(places) != list(range(n)) or vectors.ndim != 2 or not np.isfinite(vectors).all():
+        # As doubles: the square of a large float is none.
+        norms = np.linalg.norm(vectors.astype(np.float64), axis=-1, keepdims=True)
+        is_whole = all(type(place) is int for place in places) and sorted(places) == list(range(n))
+        if not is_whole or vectors.ndim != 2 or not vectors.shape[1] or not np.isfinite(norms).all():
             raise self._failed(f"did not give one vector for each of {n} texts", f"it said: {_shown(reply)}")
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        vectors /= np.where(norms > 0, norms, 1)
-        return vectors[np.argsort(places)]
+        units: Vector = (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
+        return units[np.argsort(places)]
 
     def _failed(self, what: str, hint: str) -> UpstreamError:
         return UpstreamError(f"the embedder at {self.url} {what}", hint=hint)
+
+
+def _hang_up(connection: http.client.HTTPConnection, late: threading.Event) -> None:
+    """End a call that another thread waits for."""
+    late.set()
+    with suppress(OSError, AttributeError):  # not connected, or not any more
+        connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _close(idle: Connections) -> None:
@@ -210,7 +239,7 @@ def retry_after(value: str | None, now: float) -> float:
         pass
     try:
         return max(0.0, parsedate_to_datetime(value).timestamp() - now)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
 
 

@@ -15,8 +15,9 @@ import pytest
 
 from recall_cli.cli.app import main
 from recall_cli.errors import UpstreamError, UsageError
+from recall_cli.hub import remote
 from recall_cli.hub.embedders import hub_embedder
-from recall_cli.hub.remote import BATCH_TEXTS, BULK, RemoteEmbedder, make_remote, retry_after
+from recall_cli.hub.remote import BATCH_TEXTS, BULK, Patience, RemoteEmbedder, make_remote, retry_after
 from tests.server.fake import FakeUpstream, Handler, Reply, Seen
 
 DIM = 3
@@ -87,6 +88,11 @@ WRONG: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
     "infinite": lambda rows: [{**row, "embedding": [1e39, 1.0, 1.0]} for row in rows],
     "no list": lambda rows: {"0": rows},
     "nothing": lambda rows: None,
+    "indices of two kinds": lambda rows: [rows[0], {**rows[1], "index": "1"}],
+    "no indices": lambda rows: [{**row, "index": None} for row in rows],
+    "true for one": lambda rows: [rows[0], {**rows[1], "index": True}],
+    "no numbers": lambda rows: [{**row, "embedding": []} for row in rows],
+    "numbers for rows": lambda rows: [{**row, "embedding": 1.0} for row in rows],
 }
 
 
@@ -98,6 +104,41 @@ def test_what_is_not_one_vector_a_text_is_never_taken(wrong: str) -> None:
             embedder.embed_many(["a", "b"])
         assert caught.value.hint
         assert not waits
+
+
+def test_an_endpoint_without_numbers_has_no_dimension() -> None:
+    empty = lambda rows: [{**row, "embedding": []} for row in rows]  # noqa: E731
+    with pytest.raises(UpstreamError), endpoint(lambda seen: answer(seen, change=empty), dim=None):
+        pass
+
+
+def test_the_longest_vector_has_unit_length_too() -> None:
+    long = lambda rows: [{**row, "embedding": [3e38, 0.0, 3e38]} for row in rows]  # noqa: E731
+    with endpoint(lambda seen: answer(seen, change=long)) as (embedder, _, _):
+        assert np.linalg.norm(embedder.embed("a")) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_an_answer_that_does_not_end_is_given_up(said: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "MOST_REPLY_BYTES", 1_000)
+    huge = Reply([b" " * 600] * 3, headers=[("Content-Length", "1800")] if said else [])
+    with endpoint(lambda seen: huge) as (embedder, upstream, waits):
+        with pytest.raises(UpstreamError, match="more than 1,000 bytes"):
+            embedder.embed("a")
+        assert (len(upstream.seen), waits) == (1, [])
+
+
+@pytest.mark.parametrize("before", [b"", b'{"data"'])
+def test_an_answer_that_drips_is_given_up(before: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Never silent for long enough, as far as this test can wait: silence is not what ends it.
+    monkeypatch.setattr(remote, "QUESTION", Patience(2, 60.0, 1.0, 0.1))
+    never = threading.Event()
+    pieces: list[bytes | threading.Event] = [before, never, b"x"] if before else [never, b"x"]
+    slow = Reply(pieces, headers=[("Content-Length", "99")])
+    with endpoint(lambda seen: slow) as (embedder, upstream, waits):
+        with pytest.raises(UpstreamError, match=r"no whole answer within 0.1 s"):
+            embedder.embed("a")
+        assert (len(upstream.seen), len(waits)) == (2, 1)
 
 
 def failing(times: int, reply: Reply) -> Handler:
