@@ -22,6 +22,9 @@ KINDS = MARKDOWN | HTML | TEXT
 MAX_BYTES = 32 << 20
 """Of a file; more is a dump, not a document that somebody wrote."""
 MAX_ID_CHARS = 1_024
+MAX_TITLE_CHARS = 1_000
+"""What follows is cut off: a title is embedded and indexed with every chunk, so that its length counts as often."""
+MAX_URL_CHARS = 8_000
 UNKNOWN_ENCODING = "unknown_encoding"
 UNREAD = frozenset(("unreadable", "malformed_json", "line_too_long", UNKNOWN_ENCODING))
 """Reasons that say nothing of whether the document is still there."""
@@ -122,7 +125,9 @@ def _document(id: str, text: str, title: str, url: str, updated: float | None) -
         return "no_id"
     if len(id) > MAX_ID_CHARS:
         return "id_too_long"
-    return Document(id, text, title, url, updated)
+    if len(url) > MAX_URL_CHARS:
+        return "url_too_long"
+    return Document(id, text, title[:MAX_TITLE_CHARS], url, updated)
 
 
 def _scalar(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,6 +9,7 @@ from recall_cli.hub.api import Call
 from recall_cli.hub.gate import Entry
 from recall_cli.hub.http import NDJSON, NO_STORE, check_type, decoded, read_json, respond
 from recall_cli.hub.ingest import ingest
+from recall_cli.hub.intake import MAX_TITLE_CHARS, MAX_URL_CHARS
 from recall_cli.hub.nouns import Document
 from recall_cli.hub.refusal import Refusal, impossible, malformed
 from recall_cli.hub.shown import report_json
@@ -25,7 +25,11 @@ WRITERS = 4
 """Writes under way, of all hubs: those that wait for a hub's lock must not take the threads that questions need."""
 
 LONGEST_ID = 1_000
-FIELDS = {"text": str, "title": str, "url": str}
+FIELDS = {"text": DOCUMENT_BYTES, "title": MAX_TITLE_CHARS, "url": MAX_URL_CHARS}
+"""The strings of a document, and how many characters each may have."""
+
+MAX_TIME = 1e10
+"""Seconds; from there on a number counts milliseconds, as whoever reads an export takes it."""
 
 UNKEPT = {"cache-control": NO_STORE}
 
@@ -95,6 +99,8 @@ def read_document(id: str, body: object) -> Document:
             raise malformed(f"there is no field {name!r}; the fields are {', '.join(FIELDS)}, updated", field=name)
         if name in FIELDS and not isinstance(value, str):
             raise malformed(f"{name} must be a string", field=name)
+        if name in FIELDS and len(value) > FIELDS[name]:
+            raise malformed(f"{name} has {len(value):,} characters; {FIELDS[name]:,} are allowed", field=name)
     if "text" not in body:
         raise malformed("the text is missing", field="text")
     if not body["text"].strip():
@@ -105,14 +111,15 @@ def read_document(id: str, body: object) -> Document:
 
 def read_id(id: str) -> str:
     """Return a document's id. Raises Refusal (400) for one that no document has."""
-    if not 0 < len(id) <= LONGEST_ID or not id.isprintable():
-        raise malformed(f"an id has 1 to {LONGEST_ID:,} printable characters")
+    if not 0 < len(id) <= LONGEST_ID or not id.isprintable() or not id.strip():
+        raise malformed(f"an id has 1 to {LONGEST_ID:,} printable characters, not all of them blank")
     return id
 
 
 def _time(value: Any) -> float | None:
     if value is None:
         return None
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise malformed("updated must be a number: seconds since 1970", field="updated")
+    # NaN is in no range.
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < MAX_TIME:
+        raise malformed("updated must be a number: seconds since 1970, and no smaller unit", field="updated")
     return float(value)

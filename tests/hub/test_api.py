@@ -342,6 +342,9 @@ def test_a_document_is_put_found_changed_and_removed(serve: Serve) -> None:
         ({"text": "x", "title": None}, 400),
         ({"text": "x", "updated": "today"}, 400),
         ({"text": "x", "updated": True}, 400),
+        ({"text": "x", "updated": 1_700_000_000_000}, 400),
+        ({"text": "x", "title": "x" * 1_001}, 400),
+        ({"text": "x", "url": "x" * 8_001}, 400),
         ({"text": "x", "owner": "eve"}, 400),
         ({"text": "  "}, 422),
         ({"text": "x" * (4 << 20)}, 413),
@@ -401,7 +404,7 @@ def test_documents_sent_together_take_the_scope_and_the_type(one_server: HubServ
     assert post(one_server, line, token, **{"Content-Type": "application/json"}).status == 415
 
 
-@pytest.mark.parametrize("id", ["%00", "a%09b", "x" * 1_001])
+@pytest.mark.parametrize("id", ["%00", "a%09b", "x" * 1_001, "%20", "%20%20"])
 def test_an_id_that_no_document_has(one_server: HubServer, id: str) -> None:
     token = one_server.mint("docs", scopes=["hub:ingest"]).token
     assert put(one_server, id, {"text": "x"}, token).status == 400

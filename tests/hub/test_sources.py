@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from recall_cli.errors import InputError, UsageError
 from recall_cli.hub.feed import warnings
 from recall_cli.hub.frontmatter import MAX_CHARS, split
-from recall_cli.hub.intake import Intake, from_file, from_row
+from recall_cli.hub.intake import MAX_TITLE_CHARS, Intake, from_file, from_row
 from recall_cli.hub.nouns import Document
 from recall_cli.hub.sources import documents
 
@@ -235,6 +235,18 @@ def test_the_lines_of_a_files_title_are_one() -> None:
     found = from_file(b"---\ntitle: |\n  two\n  lines\n---\ntext", id="a", suffix=".md")
     assert isinstance(found, Document)
     assert found.title == "two lines"
+
+
+def test_a_title_is_no_longer_than_a_title() -> None:
+    # Every chunk is embedded with it: at full length this one would take gigabytes.
+    page = b"<title>" + b"long " * 200_000 + b"</title><p>" + b"text " * 200_000
+    found = from_file(page, id="a.html", suffix=".html")
+    assert isinstance(found, Document)
+    assert len(found.title) == MAX_TITLE_CHARS
+    row = from_row({"id": "a", "text": "x", "title": "y" * (MAX_TITLE_CHARS + 1)})
+    assert isinstance(row, Document)
+    assert row.title == "y" * MAX_TITLE_CHARS
+    assert from_row({"id": "a", "text": "x", "url": "y" * 8_001}) == "url_too_long"
 
 
 WELL_FORMED = st.text(st.characters(exclude_categories=["Cs"]))
