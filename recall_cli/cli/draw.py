@@ -27,6 +27,10 @@ STRING_CONTROLS = re.compile(r"[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]
 FORMULA_STARTS = ("=", "+", "-", "@")
 """A spreadsheet runs a cell that begins so; an apostrophe before it makes it text."""
 
+CSV_BLANKS = ("\r\n", "\n", "\t")
+CSV_BLANK = re.compile(f"({'|'.join(CSV_BLANKS)})")
+"""Controls that CSV holds inside quotes."""
+
 NARROWEST_NAME = 12
 """Columns below which folding a name further makes it unreadable."""
 
@@ -86,8 +90,9 @@ def _csv_cell(value: Any) -> Any:
     """Return a cell that neither a terminal nor a spreadsheet acts on: texts of a log are anybody's."""
     if not isinstance(value, str):
         return value
-    text = visible(value)
-    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
+    # A line end or a tab inside a quoted cell is text: a passage must come out of it as it went in.
+    text = "".join(part if part in CSV_BLANKS else visible(part) for part in CSV_BLANK.split(value))
+    return f"'{text}" if text.lstrip().startswith(FORMULA_STARTS) else text
 
 
 def shown_json(document: str) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
+import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from recall_cli.cli import blocks
@@ -113,6 +117,15 @@ def test_csv_holds_nothing_that_a_terminal_or_a_spreadsheet_acts_on() -> None:
     assert [line.split(",")[0] for line in text.splitlines()[2:]] == ["'+1", "'@a", "a-b"]
     assert "'=1+1" in text
     assert ",-1\n" in text
+
+
+@given(st.text(alphabet="ab,\"'=+- \n\t") | st.text(alphabet="a\r\n"))
+def test_a_text_of_several_lines_comes_back_from_csv(text: str) -> None:
+    document = to_csv(Result("x", {}, {}, "", [{"text": text, "n": 1}], {}, []))
+    (row,) = csv.DictReader(io.StringIO(document, newline=""))
+    lone = re.sub(r"\r(?!\n)", "\N{REPLACEMENT CHARACTER}", text)
+    assert row["text"] in (lone, f"'{lone}")
+    assert not row["text"].lstrip().startswith(("=", "+", "-", "@"))
 
 
 def test_json_on_a_terminal_means_the_same_and_acts_on_nothing() -> None:
