@@ -14,7 +14,6 @@ from recall_cli.errors import InputError, UsageError
 from recall_cli.hub.nouns import MOST, Level, Visibility
 
 app = typer.Typer(help="Answer questions from a hub of documents.", no_args_is_help=True)
-app.command("eval")(hub_eval.evaluate)
 
 Source = Annotated[
     str,
@@ -107,7 +106,8 @@ def set_up(
         float | None, typer.Option("--alpha", min=0, max=1, help="Weight of vectors against words in the order.")
     ] = None,
     min_score: Annotated[
-        float | None, typer.Option("--min-score", min=-1, max=1, help="Cosine below which nothing is returned.")
+        float | None,
+        typer.Option("--min-score", min=-1, max=1, help="Cosine below which nothing is returned; -1: no limit."),
     ] = None,
     hub_dir: HubDir = None,
 ) -> None:
@@ -119,7 +119,8 @@ def set_up(
     engine = open_hub(hub_place(hub_dir), hub)
     info = engine.configure(visibility=visibility, owner=owner, alpha=alpha, min_score=min_score)
     engine.close()
-    note(f"{hub} is at revision {info.revision}: {info.visibility.value}, alpha {info.alpha:g}")
+    limit = "" if info.min_score is None else f", min-score {info.min_score:g}"
+    note(f"{hub} is at revision {info.revision}: {info.visibility.value}, alpha {info.alpha:g}{limit}")
 
 
 @app.command("ingest")
@@ -247,11 +248,15 @@ def query(
         from recall_cli.measure.result import new_result
 
         wanted = Asked(question, k=k, level=level, min_score=min_score, reranker=rerank, deadline_s=rerank_deadline)
-        result = new_result("hub query", {"hub": hub, "question": question, "k": k, "level": level, "url": url})
+        params = {"k": k, "level": level, "rerank": rerank, "min_score": min_score, "url": url}
+        result = new_result("hub query", {"hub": hub, "question": question, **params})
         answer = asked(wanted, hub, hub_place(hub_dir) if url is None else url)
         result.rows = answer.pop("results")
         result.summary = answer
         output.emit(result, answer_view(explain=explain))
+
+
+app.command("eval")(hub_eval.evaluate)
 
 
 @app.command("mcp")
@@ -281,9 +286,9 @@ def rm(
     folder = hub_place(hub_dir)
     if documents:
         gone = remove_documents(folder, hub, documents)
-        note(f"removed {gone:,} of {len(documents):,} documents")
         if not gone:
             raise InputError("none of these documents is there", hint=f"list them with: recall hub export {hub}")
+        note(f"removed {gone:,} of {len(documents):,} documents")
         return
     if not yes and not typer.confirm(f"Remove the hub {hub} and all it holds?", err=True):
         raise typer.Exit(1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from recall_cli.cli.blocks import NONE, Block, Line, count, number, table
 from recall_cli.cli.render import View, note, warn
 from recall_cli.errors import RecallError
+from recall_cli.hub.asked import NO_RERANKER
 from recall_cli.hub.reasons import REASONS
 from recall_cli.types import Result
 
@@ -20,14 +21,14 @@ SNIPPET, NAME = 240, 40
 
 
 def list_view(result: Result) -> Sequence[Block]:
-    """Return what people see of all hubs."""
+    """Return what people see of all hubs: what fits 80 columns; `status` and `--json` have the rest."""
     rows = [
-        (row["hub"], row.get("visibility", row.get("error", "")), *_counts(row), row.get("embedder", NONE))
+        (row["hub"], row.get("visibility", row.get("error", "")), *_counts(row), _model(row.get("embedder", NONE)))
         for row in result.rows
     ]
     if not rows:
         return [Line("there is no hub yet; make one with: recall hub add NAME")]
-    return [table("Hubs", ("hub", "visibility", "documents", "chunks", "revision", "changed", "embedder"), rows)]
+    return [table("Hubs", ("hub", "visibility", "documents", "chunks", "changed (UTC)", "embedder"), rows)]
 
 
 def status_view(result: Result) -> Sequence[Block]:
@@ -86,7 +87,7 @@ def answer_view(*, explain: bool) -> View:
 
     def view(result: Result) -> Sequence[Block]:
         if not result.rows:
-            return [Line("nothing found")]
+            return [Line(_nothing(result.params))]
         more = ("bm25", "fused", "rerank") if explain else ()
         passages = [Line(f"{n}. {_name(row)}: {_cut(row['text'], SNIPPET)}") for n, row in enumerate(result.rows, 1)]
         rows = [
@@ -100,7 +101,7 @@ def answer_view(*, explain: bool) -> View:
             for n, row in enumerate(result.rows, 1)
         ]
         scores = table("Scores", ("document", "found by", "score", "cosine", *more), rows, left=2)
-        return [*passages, scores, *(_steps(result.summary) if explain else ()), *_fallback(result.summary)]
+        return [*passages, scores, *(_steps(result.summary) if explain else ()), *_fallback(result)]
 
     return view
 
@@ -119,18 +120,31 @@ def say_failed(error: RecallError) -> None:
     note(f"warning: {error}", error.hint)
 
 
+def _nothing(params: dict[str, Any]) -> str:
+    if params["min_score"] is None:
+        return f"nothing found; what the hub holds, and its own min-score, shows: recall hub status {params['hub']}"
+    return f"nothing found with a cosine of {params['min_score']:g} or more"
+
+
 def _steps(summary: dict[str, Any]) -> Sequence[Block]:
     steps = summary["timings_ms"]
     return [table("Milliseconds", tuple(steps), [tuple(number(took, 2) for took in steps.values())], left=0)]
 
 
-def _fallback(summary: dict[str, Any]) -> Sequence[Block]:
-    reason = summary.get("rerank_error")
-    return [Line(f"not reranked ({reason}): this is the fused order")] if reason else []
+def _fallback(result: Result) -> Sequence[Block]:
+    if result.params["rerank"] == NO_RERANKER or result.summary["reranked"]:
+        return []
+    reason = result.summary.get("rerank_error", "the server has no reranker: recall serve --hub-rerank")
+    return [Line(f"not reranked ({reason}): this is the fused order")]
 
 
 def _counts(row: dict[str, Any]) -> tuple[str, ...]:
-    return (*(count(row.get(name)) for name in ("documents", "chunks", "revision")), _when(row.get("updated")))
+    return (count(row.get("documents")), count(row.get("chunks")), _when(row.get("updated"))[: len("2026-11-30 06:57")])
+
+
+def _model(embedder: str) -> str:
+    """Return an embedder without its endpoint's address, which would fill a line by itself."""
+    return embedder.partition("@")[0] if embedder.startswith("openai:") else embedder
 
 
 def _when(seconds: float | None) -> str:

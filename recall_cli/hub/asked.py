@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recall_cli.errors import UsageError
+from recall_cli.errors import InputError, UsageError
 from recall_cli.hub.ask import read_question
 from recall_cli.hub.client import ask_served
 from recall_cli.hub.local import ask, local_hub
@@ -46,7 +46,7 @@ class Asked:
 
 
 def asked(wanted: Asked, slug: str, place: Path | str) -> dict[str, Any]:
-    """Return a hub's answer, JSON-ready.
+    """Return a hub's answer, JSON-ready. Raises InputError for a hub that nothing was ever brought into.
 
     :param place: the folder of the hubs, or the base URL of a server.
     """
@@ -55,4 +55,9 @@ def asked(wanted: Asked, slug: str, place: Path | str) -> dict[str, Any]:
         return ask_served(place, slug, question)
     reranker = make_reranker(wanted.reranker, deadline_s=wanted.deadline_s)
     with local_hub(place, slug, reranker=reranker) as hub:
+        info = hub.engine.info()
+        if not info.documents and info.updated is None:
+            raise InputError(
+                f"nothing has been ingested into {slug} yet", hint=f"feed it with: recall hub ingest {slug} FOLDER"
+            )
         return answer_json(ask(hub, question, reranker))

@@ -114,7 +114,7 @@ class Tokens:
         :param scopes: None names none: the token of a hub's owner.
         """
         if not subject or not hubs:
-            raise UsageError("a token names a subject and a hub", hint="as in: recall hub token mint SLUG --sub NAME")
+            raise UsageError("a token names a subject and a hub", hint="as in: recall hub token mint HUB --sub NAME")
         if not 0 < ttl_s <= LONGEST_S:
             raise UsageError(f"a token lives from 1 second to 30 days, not {ttl_s} s", hint="mint a new one then")
         if unknown := set(scopes or ()) - set(SCOPES):

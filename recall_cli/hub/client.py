@@ -18,6 +18,7 @@ from recall_cli.hub.nouns import Question
 TOKEN = "RECALL_HUB_TOKEN"
 """The variable with the token of restricted and private hubs."""
 WAIT_S = 60.0
+MINT = "mint one for this hub and this server: recall hub token mint HUB --sub NAME --hub-url URL"
 
 
 def ask_served(url: str, slug: str, question: Question, *, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
@@ -47,8 +48,10 @@ def ask_served(url: str, slug: str, question: Question, *, environ: Mapping[str,
     except urllib.error.HTTPError as error:
         raise _refused(url, error, has_token=bool(token)) from None
     except (OSError, ValueError) as error:
+        # urllib wraps what the system said into a URLError.
+        reason = getattr(error, "reason", error)
         raise UpstreamError(
-            f"{url} cannot be asked: {error}", hint="check the address, and that it runs there"
+            f"{url} cannot be asked: {reason}", hint="check the address, and that it runs there"
         ) from error
     if not isinstance(answer, dict) or not isinstance(answer.get("results"), list):
         raise UpstreamError(f"{url} gave an answer that is none of a hub", hint="check that a recall server runs there")
@@ -75,6 +78,6 @@ def _refused(url: str, error: urllib.error.HTTPError, *, has_token: bool) -> Inp
     if error.code >= 500 or error.code in (408, 429):
         return UpstreamError(f"{url}: {message}", hint="try again later")
     if error.code in (401, 403):
-        hint = "the token must be for this hub, and still be valid" if has_token else f"set {TOKEN} to a token for it"
+        hint = MINT if has_token else f"set {TOKEN} to a token for it"
         return InputError(f"{url}: {message}", hint=hint)
     return InputError(f"{url}: {message}", hint="check the hub's name, and that the server was started with --hub-dir")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from recall_cli.core.embed import make_embedder
+from recall_cli.core.embed import NAMES, make_embedder
+from recall_cli.errors import EmbedderError
 from recall_cli.types import Embedder
 
 
@@ -23,4 +24,8 @@ def hub_embedder(spec: str, dim: int | None = None) -> Embedder:
     if kind == "model2vec" and os.path.isdir(source):
         # A hub is asked from any folder, and not only from the one that it was made in.
         spec = f"{kind}:{os.path.abspath(source)}"
+    if kind not in {name.partition(":")[0] for name in NAMES}:
+        raise EmbedderError(
+            f"there is no embedder named {spec!r}", hint=f"choose one of {', '.join(NAMES)}, openai:MODEL@URL"
+        )
     return make_embedder(spec)

@@ -84,7 +84,10 @@ def read_documents(body: bytes) -> list[Document]:
         id = row.pop("id", None) if isinstance(row, dict) else None
         if not isinstance(id, str):
             raise malformed(f"line {number} must be a JSON object with an id, which is a string", field="id")
-        documents.append(read_document(id, row))
+        try:
+            documents.append(read_document(id, row))
+        except Refusal as refusal:
+            raise Refusal(refusal.status, refusal.code, f"line {number}: {refusal}", field=refusal.field) from None
     if len({document.id for document in documents}) < len(documents):
         raise malformed("an id comes twice", field="id")
     return documents

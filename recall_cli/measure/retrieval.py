@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recall_cli import stats
+from recall_cli.errors import InputError
 from recall_cli.hub.fuse import fused, order
 from recall_cli.hub.nouns import HubInfo, Question
 from recall_cli.hub.query import Gathered, Hub
@@ -74,7 +75,7 @@ def run(hub: Hub, plan: Plan, *, reranker: LlmReranker | None = None, progress: 
     """Measure a hub on labelled questions: a row for each leg, and in the summary what was learned.
 
     :param reranker: the hub's own, to be measured too: a call a question. Closed at the end.
-    Raises InputError for files that hold no labelled question, and StoreError.
+    Raises InputError for files that hold no labelled question or name no document of the hub, and StoreError.
     """
     judgements = load_judgements(plan.queries, plan.qrels)
     foreign, said = load_foreign(plan.foreign) if plan.foreign else ([], [])
@@ -187,12 +188,20 @@ def _summary(info: HubInfo, asked: Sequence[Asked], orders: dict[str, list[list[
 
 
 def _absent(hub: Hub, questions: Sequence[Judged]) -> list[Warn]:
-    """Return a warning for judged documents that the hub does not hold: no order can find them."""
+    """Return a warning for judged documents that the hub does not hold: no order can find them.
+
+    Raises InputError where it holds none of them: zeros would say something about the hub, and not about the files.
+    """
     there = {id for id, _ in hub.engine.documents()}
     named = {document for question in questions for document in question.gains}
     missing = sorted(named - there)
     if not missing:
         return []
+    if len(missing) == len(named):
+        raise InputError(
+            f"the hub holds none of the {len(named):,} judged documents, as {missing[0]!r}",
+            hint="ingest them first, under the ids that the judgements name",
+        )
     return [
         Warn(
             "ABSENT_DOCUMENTS",

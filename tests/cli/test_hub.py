@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -11,8 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from recall_cli.cli.app import main
+from recall_cli.cli.draw import draw
+from recall_cli.cli.hub_views import list_view
+from recall_cli.types import Result
 
 
 def write_documents(docs: Path) -> None:
@@ -190,6 +195,8 @@ CASES = {
     "an encoding to watch in that is none": (["watch", "books", "docs", "--encoding", "klingon"], 2),
     "nothing to set": (["set", "books"], 2),
     "documents that are not there": (["rm", "books", "gone"], 4),
+    "a hub that was never fed": (["query", "bare", "x"], 4),
+    "a token of nobody": (["token", "mint", "books"], 2),
 }
 
 
@@ -200,6 +207,8 @@ def test_a_sentence_a_next_step_and_the_exit_code(
     for variable in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "RECALL_RERANK_KEY", "RECALL_RERANK_URL"):
         monkeypatch.delenv(variable, raising=False)
     arguments, code = CASES[name]
+    if "bare" in arguments:
+        assert main(["hub", "add", "bare", "-e", "hash-v1"]) == 0
     capsys.readouterr()
     assert main(["hub", *arguments]) == code
     printed = capsys.readouterr()
@@ -207,6 +216,33 @@ def test_a_sentence_a_next_step_and_the_exit_code(
     assert "Traceback" not in printed.err
     assert len([line for line in printed.err.splitlines() if line.strip()]) >= 2, printed.err
     assert "did not expect" not in printed.err
+
+
+def test_every_kind_of_embedder_is_named_to_who_asks_for_none_of_them(
+    books: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["hub", "add", "more", "-e", "best"]) == 4
+    assert "openai:MODEL@URL" in capsys.readouterr().err
+
+
+def test_where_nothing_is_found_the_limit_is_named(books: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["hub", "query", "books", "reset password", "--min-score", "0.99"]) == 0
+    assert "a cosine of 0.99 or more" in capsys.readouterr().out
+    assert main(["hub", "set", "books", "--min-score", "0.99"]) == 0
+    assert "min-score 0.99" in capsys.readouterr().err
+    assert main(["hub", "query", "books", "reset password"]) == 0
+    assert "recall hub status books" in capsys.readouterr().out
+
+
+def test_many_hubs_fit_eighty_columns(books: Path, asked: Any) -> None:
+    rows = asked("list")["rows"]
+    row = {**rows[0], "hub": "handbook", "embedder": "openai:small@https://a-long-name.example.org/v1"}
+    (shown,) = list_view(Result("hub list", {}, {}, "", [*rows, row], {}, []))
+    buffer = io.StringIO()
+    draw([shown], Console(file=buffer, width=80))
+    assert " handbook " in buffer.getvalue().splitlines()[-2]
+    assert "openai:small " in buffer.getvalue()
 
 
 def test_a_hub_that_cannot_be_read_is_listed_with_why(books: Path, asked: Any) -> None:

@@ -76,6 +76,14 @@ def test_what_cannot_be_measured_is_said(files: Path, more: list[str], code: int
     assert main(command(files, *more)) == code
 
 
+def test_a_hub_that_holds_none_of_the_judged_documents_is_not_measured(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(files / "r.jsonl", *({"query-id": name, "corpus-id": f"{name}.md", "score": 1} for name in THINGS))
+    assert main(command(files)) == 4
+    assert "none of the 4 judged documents" in capsys.readouterr().err
+
+
 def test_files_that_do_not_fit_each_other_are_said(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(files / "r.jsonl", {"query-id": "nobody", "corpus-id": "kettle", "score": 1})
     assert main(command(files)) == 4

@@ -392,7 +392,9 @@ def test_documents_sent_together_are_one_write(serve: Serve) -> None:
 def test_one_bad_line_keeps_all_out(one_server: HubServer, last: Any, status: int) -> None:
     token = one_server.mint("docs", scopes=["hub:ingest"]).token
     before = one_server.ask().json["revision"]
-    assert post(one_server, [{"id": "good", "text": "good"}, last], token).status == status
+    refused = post(one_server, [{"id": "good", "text": "good"}, last], token)
+    assert refused.status == status
+    assert "line 2" in refused.json["error"]["message"] or "comes twice" in refused.json["error"]["message"]
     assert one_server.ask().json["revision"] == before
 
 

@@ -71,6 +71,21 @@ def test_a_model_reorders_here_as_on_the_server(serve: Serve, query: Any) -> Non
     assert not plain["summary"]["reranked"]
 
 
+def test_a_server_without_a_reranker_is_not_taken_for_one_that_reordered(
+    serve: Serve, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, served, _ = places(serve)
+    assert main(["hub", "query", "docs", QUESTION, "--rerank", "llm", *served]) == 0
+    assert "recall serve --hub-rerank" in capsys.readouterr().out
+    assert main(["hub", "query", "docs", QUESTION, *served]) == 0
+    assert "not reranked" not in capsys.readouterr().out
+
+
+def test_a_server_that_is_not_there_is_said_plainly(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["hub", "query", "docs", QUESTION, "--url", "http://127.0.0.1:1"]) == 5
+    assert "urlopen" not in capsys.readouterr().err
+
+
 def test_a_model_that_fails_leaves_the_fused_order(
     serve: Serve, query: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
