@@ -31,12 +31,11 @@ TRUST = 2.0
 
 def union(vector_ids: Ids, lexical_ids: Ids) -> tuple[Ids, list[Source]]:
     """Return the candidates of both legs, each once, in the order of their ids, and which leg found each."""
-    ids: Ids = np.union1d(vector_ids, lexical_ids)
-    near, worded = np.isin(ids, vector_ids), np.isin(ids, lexical_ids)
-    return ids, [
-        Source.BOTH if both else Source.VECTOR if by_vector else Source.LEXICAL
-        for by_vector, both in zip(near.tolist(), (near & worded).tolist(), strict=True)
-    ]
+    near, worded = set(vector_ids.tolist()), set(lexical_ids.tolist())
+    # Of a few dozen ids, Python's sets are as quick as numpy's, which load numpy.ma first: 50 ms of a first question.
+    ids = sorted(near | worded)
+    found_by = [Source.LEXICAL if id not in near else Source.BOTH if id in worded else Source.VECTOR for id in ids]
+    return np.array(ids, dtype=np.int64), found_by
 
 
 def fused(question: Vector, vectors: Vector, bm25: Vector, *, alpha: float, whiten: Whitening) -> Vector:
