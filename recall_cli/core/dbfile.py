@@ -37,6 +37,10 @@ CREATE TABLE bodies (id INTEGER PRIMARY KEY, text BLOB NOT NULL, model TEXT NOT 
 """
 
 
+DAMAGE = (sqlite3.Error, UnicodeDecodeError)
+"""What the sqlite3 module raises for a file that it cannot use: it may quote damaged bytes, and fail at that."""
+
+
 def is_database(path: Path) -> bool:
     """Return whether a file is a SQLite database, by its first bytes."""
     try:
@@ -55,7 +59,7 @@ def connect(path: Path) -> sqlite3.Connection:
         db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None, check_same_thread=False)
         # Reads the header, so that a file of another kind is refused here and left as it is.
         db.execute("PRAGMA schema_version")
-    except sqlite3.Error as error:
+    except DAMAGE as error:
         raise unreadable(path, error) from error
     return db
 
@@ -77,7 +81,7 @@ def not_a_store(path: Path) -> StoreError:
     return StoreError(f"{path} is a SQLite database, but not a recall store", hint="name another file for the store")
 
 
-def unreadable(path: Path, error: sqlite3.Error) -> StoreError:
+def unreadable(path: Path, error: Exception) -> StoreError:
     """Return the error for a file that SQLite cannot use."""
     if "locked" in str(error) or "busy" in str(error):
         return StoreError(f"{path} is locked by another process", hint="wait for it to finish, or name another file")

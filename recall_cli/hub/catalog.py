@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from recall_cli.core.dbfile import connect, unreadable
+from recall_cli.core.dbfile import DAMAGE, connect, unreadable
 from recall_cli.errors import StoreError, StoreMismatch
 from recall_cli.hub.nouns import ALPHA, Chunk, Document, DocumentState, Passage, Visibility
 from recall_cli.hub.snapshot import Snapshot, snapshot_of
@@ -88,7 +88,7 @@ def create(
         db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         db.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
         db.execute("COMMIT")
-    except sqlite3.Error as error:
+    except DAMAGE as error:
         raise unreadable(path, error) from error
     finally:
         db.close()
@@ -110,7 +110,7 @@ class Catalog:
             self._writer.execute(f"PRAGMA journal_size_limit = {WAL_KEPT}")
             # A connection for reading: no search waits for a write.
             self._reader = connect(path)
-        except sqlite3.Error as error:
+        except DAMAGE as error:
             self._writer.close()
             raise unreadable(path, error) from error
         except BaseException:
@@ -274,7 +274,7 @@ class Catalog:
         with self._reading:
             try:
                 yield self._reader
-            except sqlite3.Error as error:
+            except DAMAGE as error:
                 raise unreadable(self.path, error) from error
 
     @contextmanager
@@ -283,7 +283,7 @@ class Catalog:
         with self._writing:
             try:
                 yield self._writer
-            except sqlite3.Error as error:
+            except DAMAGE as error:
                 raise unreadable(self.path, error) from error
 
 

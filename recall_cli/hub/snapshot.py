@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from recall_cli.core.dbfile import connect, unreadable
+from recall_cli.errors import StoreError
 from recall_cli.hub.nouns import HubInfo, Visibility
 from recall_cli.types import Ids, Vector
 
@@ -23,13 +24,18 @@ WORDS = "SELECT chunks.id, title, text FROM chunks JOIN documents ON document = 
 
 @contextmanager
 def snapshot_of(path: Path) -> Iterator[Snapshot]:
-    """Give the present state of a hub's file. Raises StoreError when it cannot be read."""
+    """Give the present state of a hub's file. Raises StoreError when it cannot be read, or makes no sense."""
     db = connect(path)
     try:
         db.execute("BEGIN")
         yield Snapshot(db)
     except sqlite3.Error as error:
         raise unreadable(path, error) from error
+    except (ValueError, TypeError, LookupError) as error:
+        # SQLite keeps no checksums: a damaged page may hand over what no write of ours has stored.
+        raise StoreError(
+            f"{path} is damaged: {error}", hint="restore the file, or make the hub anew and ingest its documents"
+        ) from error
     finally:
         db.close()
 

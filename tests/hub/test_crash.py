@@ -11,15 +11,18 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
+import tantivy
 
 from recall_cli.core.embed import HashEmbedder
+from recall_cli.errors import StoreError
 from recall_cli.hub import embedded, lexical, view
 from recall_cli.hub.embedded import EmbeddedEngine
 from recall_cli.hub.folder import make_hub, open_hub
 from recall_cli.hub.ingest import ingest
-from recall_cli.hub.lexical import Busy
+from recall_cli.hub.lexical import Busy, LexicalWriter
 from recall_cli.hub.nouns import Document, Visibility
 
 EMBEDDER = HashEmbedder()
@@ -256,6 +259,81 @@ def test_a_damaged_word_index_is_made_anew_from_the_catalog(place: Path, fault: 
     ingest(engine, EMBEDDER, NEW)
     assert texts(engine) == AFTER
     engine.close()
+
+
+class PanicException(BaseException):
+    """Stands for a panic, which is no Exception."""
+
+
+class Panicking:
+    num_docs = 1
+
+    def search(self, *_: object, **__: object) -> None:
+        raise PanicException("index out of bounds")
+
+
+def test_damage_that_a_search_finds_is_told_and_mended_by_opening_the_hub_again(place: Path) -> None:
+    engine = open_hub(place, "hub")
+    engine._words._searcher = Panicking()  # type: ignore[assignment]
+    with pytest.raises(StoreError, match="index out of bounds"):
+        engine.lexical("marker", 3)
+    engine.close()
+    assert not (place / "hub" / "words" / "meta.json").exists()
+    engine = open_hub(place, "hub")
+    assert texts(engine) == BEFORE
+    engine.close()
+
+
+def test_a_word_index_that_panics_when_it_is_opened_is_made_anew(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tantivy.Index
+    panics = iter([True])
+
+    def index(*args: Any, **more: Any) -> tantivy.Index:
+        if next(panics, False):
+            raise PanicException("start <= end")
+        return made(*args, **more)
+
+    monkeypatch.setattr(tantivy, "Index", index)
+    engine = open_hub(place, "hub")
+    assert texts(engine) == BEFORE
+    engine.close()
+
+
+def test_a_word_index_that_cannot_be_made_anew_is_told(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any, **__: Any) -> tantivy.Index:
+        raise ValueError("Permission denied")
+
+    monkeypatch.setattr(tantivy, "Index", never)
+    # As in a folder that may be read and not be changed.
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+    with pytest.raises(StoreError, match="Permission denied"):
+        open_hub(place, "hub")
+
+
+def test_a_word_that_the_disk_refuses_is_told(engine: EmbeddedEngine) -> None:
+    class Full:
+        def add_document(self, _: tantivy.Document) -> None:
+            raise ValueError("No space left on device")
+
+    with pytest.raises(StoreError, match="No space left"):
+        LexicalWriter(Full(), engine._words._schema).add(1, "", "text")  # type: ignore[arg-type]
+
+
+ODD = {
+    "a vector of another length": "UPDATE vectors SET vector = x'0000803f'",
+    "a vector that is none": "UPDATE vectors SET vector = CAST(x'0000c07f' || zeroblob(1020) AS BLOB)",
+    "no fact": "DELETE FROM meta WHERE key = 'alpha'",
+    "a fact of another kind": "UPDATE meta SET value = 'everybody' WHERE key = 'visibility'",
+    "no number": "UPDATE meta SET value = 'x' WHERE key = 'dim'",
+}
+
+
+@pytest.mark.parametrize("fault", ODD)
+def test_a_catalog_that_makes_no_sense_is_told(place: Path, fault: str) -> None:
+    with sqlite3.connect(place / "hub" / "hub.db") as db:
+        db.executescript(ODD[fault])
+    with pytest.raises(StoreError, match="damaged"):
+        open_hub(place, "hub").close()
 
 
 def test_a_word_index_of_another_time_is_brought_up_to_date(place: Path) -> None:
