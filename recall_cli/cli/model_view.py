@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from recall_cli.cli.blocks import Block, count, number, rate, table
+from recall_cli.cli.blocks import Block, bare, count, number, rate, table
 from recall_cli.types import Result
 
 
@@ -13,11 +13,36 @@ def view(result: Result) -> list[Block]:
     if result.command == "model build":
         files = [(row["file"], count(row["bytes"]), row["sha256"]) for row in result.rows]
         return [table("Model folder", ("file", "bytes", "SHA-256"), files)]
+    if result.command == "model fit":
+        return _fit(result)
     kinds = {row["measure"] for row in result.rows}
     drawn = {"pairs": _pairs, "cache": _cache, "traps": _traps, "graded": _graded, "cost": _cost}
     return [
         draw([row for row in result.rows if row["measure"] == kind]) for kind, draw in drawn.items() if kind in kinds
     ]
+
+
+def _fit(result: Result) -> list[Block]:
+    """Return the cross-validated comparison, and which tokens moved most."""
+    summary = result.summary
+    rates, spans = summary["hit_rate_at_false_hit"], summary["hit_rate_at_false_hit_interval"]
+    shares = list(rates["before"])
+    compared = table(
+        f"{summary['should_hit']:,} pairs that should hit, {summary['traps']:,} traps, scored by weights of the others",
+        ("weights", "AUC", *(f"at {100 * float(share):g} % of traps" for share in shares)),
+        [
+            (
+                name.replace("_", "-"),
+                bare(summary["auc"][name], summary["auc_interval"][name], 3),
+                *(rate(rates[name][share], spans[name][share]) for share in shares),
+            )
+            for name in summary["auc"]
+        ],
+    )
+    if not summary["saved"]:
+        return [compared]
+    moved = [(row["token"], number(row["factor"], 2)) for row in result.rows]
+    return [compared, table("Tokens whose weight changed most", ("token", "factor"), moved)]
 
 
 def _pairs(rows: list[dict[str, Any]]) -> Block:

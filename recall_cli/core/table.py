@@ -53,6 +53,11 @@ class TableEmbedder:
         # A dot with ones sums the rows in one BLAS call, a fifth faster than add.reduce.
         self._ones: Vector = np.ones(max_length or 0, dtype=np.float32)
 
+    @property
+    def table(self) -> Vector:
+        """The token vectors, shape (vocabulary, dim); what is unknown has a row of zeros."""
+        return self._table
+
     def embed(self, text: str) -> Vector:
         """Return the vector of one text, shape (dim,): unit length, or zero without a known token."""
         ids = self._ids(text[: self._max_chars])

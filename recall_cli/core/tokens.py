@@ -58,6 +58,7 @@ class Tokens:
             raise UsageError(f"there is no tokenizer {choice!r}", hint=f"choose one of {', '.join(CHOICES)}")
         tokenizer.no_padding()
         tokenizer.no_truncation()
+        self.text_of: Callable[[int], str | None] = tokenizer.id_to_token
         self._encode = tokenizer.encode
         self._encode_batch = tokenizer.encode_batch_fast
         self.max_length = max_length

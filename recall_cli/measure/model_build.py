@@ -1,14 +1,13 @@
-"""Make the bundled static embedder: distil a sentence transformer, round to int8, write a folder.
+"""Make the bundled static embedder: distil a sentence transformer, fit the table, round to int8, write a folder.
 
-No corpus takes part. model2vec sends every vocabulary token through the teacher alone, keeps 256
-principal components and weights the rows by SIF; so the result inherits the teacher's licence only.
-Needs the extra `train`; everything it reads is on the disk already.
+model2vec sends every vocabulary token through the teacher alone, keeps 256 principal components and weights the
+rows by SIF. That table is the start of two fits (`model_pipeline`), or the result where none is wanted: no corpus
+takes part then. Needs the extra `train`; everything it reads is on the disk already.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import importlib.metadata
 import importlib.util
 import json
@@ -16,8 +15,6 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -26,6 +23,8 @@ import blake3
 import numpy as np
 
 from recall_cli.errors import EmbedderError, RecallError, UsageError
+from recall_cli.measure.model_extra import EXTRA_HINT, need_extra, optional, single_thread
+from recall_cli.measure.model_pipeline import Plan, fitted
 from recall_cli.measure.result import new_result
 from recall_cli.types import Progress, Result, Warn
 
@@ -41,7 +40,6 @@ MODEL_FILES = ("model.safetensors", "tokenizer.json", "config.json")
 DIGESTS = "digests.json"
 KEPT = ("MODEL.md", "__init__.py")
 """Hand-written companions that a rebuild carries over."""
-EXTRA_HINT = "pip install 'recall-cli[train]'"
 PACKAGES = ("model2vec", "numpy", "safetensors", "skeletoken", "tokenizers", "torch", "transformers")
 
 
@@ -51,11 +49,13 @@ def build(
     teacher: str = TEACHER,
     dims: int = 256,
     sif: float = 1e-4,
+    plan: Plan | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Distil `teacher` (an installed package or a folder) into the model folder `out`.
+    """Distil `teacher` (an installed package or a folder) into the model folder `out`, and fit the table.
 
-    The same packages on the same kind of CPU give the same bytes: one thread, no random number. `out`
+    :param plan: of the fits; None leaves the table plainly distilled.
+    The same packages on the same kind of CPU give the same bytes: one thread, seeded draws. `out`
     appears whole or not at all; it may replace an older model folder, never any other folder.
     """
     result = new_result("model build", {"teacher": teacher, "dims": dims, "sif": sif})
@@ -63,20 +63,24 @@ def build(
     check_target(out)
     if dims < 1 or not 0 < sif < 1:
         raise UsageError(f"--dims must be at least 1 and --sif between 0 and 1, got {dims} and {sif}")
-    _need_extra()
+    need_extra()
     source = teacher_folder(teacher)
     weights = digest(source / "model.safetensors")
     table, tokenizer, config = _distil(source, dims, sif, step)
     if table.shape[1] != dims:
         raise UsageError(f"the teacher has {table.shape[1]} dimensions, fewer than --dims {dims}")
+    fit: dict[str, Any] = {}
+    if plan is not None:
+        table, fit = fitted(table, tokenizer, source, weights["sha256"], plan, step)
     cells, scales = quantise(table)
     config |= {"tokenizer_name": TEACHER_MODEL if teacher == TEACHER else source.name, "embedding_dtype": "int8"}
     packages = {name: importlib.metadata.version(name) for name in PACKAGES}
     packages |= {TEACHER: importlib.metadata.version(TEACHER)} if teacher == TEACHER else {}
     recipe = {"dims": dims, "sif": sif, "int8": "a scale a row, of 8 bits", "rows": len(cells), "cpu": _cpu()}
     record = {"teacher": {"name": Path(teacher).name, **weights}, "recipe": recipe, "packages": packages}
+    record |= {"fit": fit} if fit else {}
     try:
-        files = _write(out, {"embeddings": cells, "weights": scales}, tokenizer, config, record)
+        files = write_folder(out, {"embeddings": cells, "weights": scales}, tokenizer, config, record)
     except OSError as error:
         raise RecallError(f"{out} cannot be written: {error}", hint="name a folder you can write to") from error
     result.rows = [{"file": name, **facts} for name, facts in files.items()]
@@ -155,30 +159,6 @@ def _silent(done: int, total: int, what: str) -> None:
     pass
 
 
-def _need_extra() -> None:
-    for name in ("torch", "transformers", "skeletoken", "threadpoolctl"):
-        if importlib.util.find_spec(name) is None:
-            raise UsageError(f"building a model needs {name}, which is not installed", hint=EXTRA_HINT)
-
-
-def _optional(name: str) -> Any:
-    """Import a module of the extra `train`; untyped, so that type checking does not need it installed."""
-    return importlib.import_module(name)
-
-
-@contextmanager
-def _single_thread() -> Iterator[None]:
-    """Hold torch and the BLAS to one thread: how a sum is split decides its last bits."""
-    torch = _optional("torch")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with _optional("threadpoolctl").threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def _distil(source: Path, dims: int, sif: float, step: Progress) -> tuple[NDArray[np.float32], Any, dict[str, Any]]:
     """Return model2vec's float32 table, its tokenizer and its config."""
 
@@ -195,10 +175,10 @@ def _distil(source: Path, dims: int, sif: float, step: Progress) -> tuple[NDArra
     with mock.patch.dict(os.environ, HF_HUB_OFFLINE="1"):
         from model2vec.distill import distill, inference
 
-        chatter = _optional("transformers").utils.logging
+        chatter = optional("transformers").utils.logging
         chatter.set_verbosity_error()
         chatter.disable_progress_bar()
-        with _single_thread(), mock.patch.object(inference, "tqdm", Bar, create=True):
+        with single_thread(), mock.patch.object(inference, "tqdm", Bar, create=True):
             model = distill(str(source), device="cpu", pca_dims=dims, sif_coefficient=sif, quantize_to="float32")
     # The pooling entry is an enum that subclasses str; JSON makes it plain and keeps the order.
     config: dict[str, Any] = json.loads(json.dumps(model.config))
@@ -207,10 +187,10 @@ def _distil(source: Path, dims: int, sif: float, step: Progress) -> tuple[NDArra
 
 def _cpu() -> str:
     """Name the instruction set torch chose: another one may flip the last bit of a sum."""
-    return f"{platform.machine()} {_optional('torch').backends.cpu.get_cpu_capability()}"
+    return f"{platform.machine()} {optional('torch').backends.cpu.get_cpu_capability()}"
 
 
-def _write(
+def write_folder(
     out: Path, tensors: dict[str, Any], tokenizer: Any, config: dict[str, Any], record: dict[str, Any]
 ) -> dict[str, dict[str, Any]]:
     """Write everything into a folder beside `out`, then rename it into place; return the digests."""

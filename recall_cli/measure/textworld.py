@@ -217,7 +217,7 @@ def _same_high(intent: Intent, split: Split, rng: np.random.Generator) -> Pair |
 def _same_low(intent: Intent, split: Split, rng: np.random.Generator) -> Pair | None:
     """Two templates of one class."""
     asked = random_class(intent, rng)
-    one, two = _two_templates(intent, split, rng)
+    one, two = two_templates(intent, split, rng)
     a, b = (text_of(noise(draw_wording(intent, t, rng).of(asked), rng)) for t in (one, two))
     return _pair(a, b, True, "keywords" if one.keywords or two.keywords else "reworded", "low", intent.domain)
 
@@ -233,7 +233,7 @@ def _trap(
     other = neighbour(asked, dimension, rng)
     if other is None:
         return None
-    one, two = _two_templates(intent, split, rng)
+    one, two = two_templates(intent, split, rng)
     here = draw_wording(intent, one, rng)
     there = here if minimal else draw_wording(intent, two, rng)
     a, b = text_of(noise(here.of(asked), rng)), text_of(noise(there.of(other), rng))
@@ -255,7 +255,8 @@ def _aspect(intents: Sequence[Intent], split: Split, rng: np.random.Generator) -
     return None
 
 
-def _two_templates(intent: Intent, split: Split, rng: np.random.Generator) -> tuple[Template, Template]:
+def two_templates(intent: Intent, split: Split, rng: np.random.Generator) -> tuple[Template, Template]:
+    """Return two wordings of an intent, keyword queries no more often than traffic has them."""
     templates = intent.templates(split)
     sentences = [template for template in templates if not template.keywords]
     # A split of few templates would otherwise show keyword queries in most pairs.

@@ -147,7 +147,7 @@ def recipe(tmp_path, monkeypatch):
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "hello": 1, "world": 2}, unk_token="[UNK]"))
     table = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
     config = {"model_type": "model2vec", "normalize": True, "tokenizer_name": str(teacher)}
-    monkeypatch.setattr(model_build, "_need_extra", lambda: None)
+    monkeypatch.setattr(model_build, "need_extra", lambda: None)
     monkeypatch.setattr(model_build, "_distil", lambda *_: (table, tokenizer, dict(config)))
     monkeypatch.setattr(model_build, "_cpu", lambda: "test")
     monkeypatch.setattr(model_build, "PACKAGES", ("numpy",))
