@@ -15,12 +15,16 @@ from typing import Any
 
 from recall_cli import stats
 from recall_cli.errors import GateFailed, UsageError
-from recall_cli.measure.compare_values import BAND, Better, Estimate, better, estimates
+from recall_cli.measure.compare_values import Better, Estimate, better, estimates
 from recall_cli.measure.result import new_result
 from recall_cli.types import Result, Warn
 
 ALPHA = 0.05
 """Of all values of one comparison together."""
+BAND, BUSY_BAND = 1.10, 1.50
+"""Times and ratios within this factor are called equal, since two runs of the same code differ too: over eight runs of
+one bench the p50s spread by up to 1.07. The second is for times of which one was taken with more work than cores: with
+four times as much, p50s of one code were up to 1.44 from those of a quiet machine. Ratios of a run keep the first."""
 MIN_ROUNDS = 5
 """Fewer rounds a side cannot show a difference by their ranks, whatever they say."""
 
@@ -50,14 +54,15 @@ def run(a: Result, b: Result, *, names: tuple[str, str] = ("A", "B"), apart: Col
     :param apart: params that may differ, since they say how much was measured and not what.
     """
     _check_alike(a, b, names, {*DATA, *apart})
-    result = new_result("compare", {"a": names[0], "b": names[1], "alpha": ALPHA, "band": BAND})
+    result = new_result("compare", {"a": names[0], "b": names[1], "alpha": ALPHA, "band": [BAND, BUSY_BAND]})
     old, new = estimates(a), estimates(b)
     one_machine = all(a.environment.get(key) == b.environment.get(key) for key in MACHINE)
-    result.rows = [
-        _row(key, old[key], new[key], one_machine or old[key].relative or not old[key].timed)
-        for key in old
-        if key in new
-    ]
+    busy = _load(a) > 1 or _load(b) > 1
+    for key in (key for key in old if key in new):
+        value = old[key]
+        band = BUSY_BAND if busy and not value.relative else BAND
+        testable = one_machine or value.relative or not value.timed
+        result.rows.append(_row(key, value, new[key], testable, band))
     _judge(result.rows, {key: better(a.command, value) for key, value in old.items()})
     counts = Counter(row["verdict"] for row in result.rows)
     result.summary = {
@@ -95,7 +100,7 @@ def _check_alike(a: Result, b: Result, names: tuple[str, str], apart: Collection
         )
 
 
-def _row(key: tuple[str, str], a: Estimate, b: Estimate, testable: bool) -> dict[str, Any]:
+def _row(key: tuple[str, str], a: Estimate, b: Estimate, testable: bool, band: float) -> dict[str, Any]:
     """Return one comparison: the change with its interval, as a ratio or a difference, and the bare p-value."""
     unit = "ratio" if a.timed or a.relative else "difference"
     row: dict[str, Any] = {"where": key[0], "measure": key[1], "a": a.value, "b": b.value, "unit": unit}
@@ -103,15 +108,16 @@ def _row(key: tuple[str, str], a: Estimate, b: Estimate, testable: bool) -> dict
     if not testable:
         return row
     if a.samples or b.samples:
-        return row | _by_samples(a.samples, b.samples, a.band)
-    if unit == "difference" or min(a.ends[0], b.ends[0]) <= 0:
+        return row | _by_samples(a.samples, b.samples, band)
+    if unit == "difference":
         change, low, high = stats.independent_difference(a.value, a.ends, b.value, b.ends)
-        p = stats.p_beyond(change, low, high)
-        return row | {"unit": "difference", "change": change, "change_interval": [low, high], "p": p}
+        return row | {"change": change, "change_interval": [low, high], "p": stats.p_beyond(change, low, high)}
+    if min(a.ends[0], b.ends[0]) <= 0:
+        return row  # a time that may be none has no ratio
     log = math.log
     ends = [(log(one.ends[0]), log(one.ends[1])) for one in (a, b)]
     change, low, high = stats.independent_difference(log(a.value), ends[0], log(b.value), ends[1])
-    p = stats.p_beyond(change, low, high, math.log(a.band))
+    p = stats.p_beyond(change, low, high, math.log(band))
     return row | {"change": math.exp(change), "change_interval": [math.exp(low), math.exp(high)], "p": p}
 
 
@@ -162,11 +168,19 @@ def _environments(a: Result, b: Result, one_machine: bool) -> list[Warn]:
         hint = "a difference may be theirs and not the code's"
         warnings.append(Warn("OTHER_ENVIRONMENT", f"the environments differ: {'; '.join(told)}", hint))
     for name, result in (("first", a), ("second", b)):
-        load, cores = result.environment.get("load_1m"), result.environment.get("usable_cores")
-        if load is not None and cores and load > cores:
-            message = f"the {name} was measured under load ({load:g} on {cores} cores)"
+        if _load(result) > 1:
+            load, cores = result.environment["load_1m"], result.environment["usable_cores"]
+            message = (
+                f"the {name} was measured under load ({load:g} on {cores} cores): only large differences of times count"
+            )
             warnings.append(Warn("BUSY_MACHINE", message, "measure again when the machine is quiet"))
     return warnings
+
+
+def _load(result: Result) -> float:
+    """Return the work for each core while a result was measured, as far as it says."""
+    load, cores = result.environment.get("load_1m"), result.environment.get("usable_cores")
+    return load / cores if load is not None and cores else 0.0
 
 
 def _unlike(key: str, a: Any, b: Any) -> list[str]:

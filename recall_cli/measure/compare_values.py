@@ -55,9 +55,9 @@ UNCOMPARED = ("samples", "params", "p99", "p99_interval")
 """Raw material of what stands in the rows already, and p99: over eight runs of one bench on a shared machine it
 spread by 1.2 to 22 times (each p50 by less than 1.07), so two runs cannot tell whose code is slow."""
 
-BAND, BATCH_BAND = 1.10, 1.50
-"""Times and ratios within this factor are called equal, since two runs of the same code differ too: over eight runs
-of one bench each p50 spread by up to 1.07, batches against model2vec's, which takes all cores it gets, by 1.44."""
+CROWDED = re.compile("batch")
+"""Arms that take all cores they get, so that others' load decides: batches against model2vec's spread by 1.4 on a quiet
+machine, and by 5 on a full one."""
 
 
 class Better(Enum):
@@ -102,11 +102,6 @@ class Estimate:
     def timed(self) -> bool:
         """Whether the machine has a part in it (time, memory): compared by ratio, and not across machines."""
         return _TIMED.search(self.measure) is not None
-
-    @property
-    def band(self) -> float:
-        """The factor within which it is called equal."""
-        return BATCH_BAND if "batch" in self.measure else BAND
 
     @property
     def relative(self) -> bool:
@@ -157,7 +152,7 @@ def name(row: Mapping[str, Any]) -> str:
 def _walk(node: Mapping[str, Any], where: str, prefix: str) -> Iterator[Estimate]:
     for key, value in node.items():
         path = f"{prefix}{key}"
-        if key in UNCOMPARED:
+        if key in UNCOMPARED or CROWDED.search(key):
             continue
         if key.endswith("interval"):
             base = _base(node, key)

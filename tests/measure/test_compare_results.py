@@ -136,6 +136,23 @@ def test_other_software_and_load_are_said() -> None:
     assert [warning.code for warning in compare_results.run(a, b).warnings] == ["OTHER_ENVIRONMENT", "BUSY_MACHINE"]
 
 
+def test_under_load_only_large_differences_of_times_count() -> None:
+    ratio = [{"speedup_vs_exact": {"ratio": r, "interval": [0.99 * r, 1.01 * r]}} for r in (2.0, 3.0)]
+    a, b = document(**timed(20), **ratio[0]), document(**timed(28), **ratio[1])
+    verdicts = [row["verdict"] for row in compare_results.run(a, b).rows]
+    assert verdicts == ["worse", "better"]
+    b.environment["load_1m"] = 8.0
+    verdicts = [row["verdict"] for row in compare_results.run(a, b).rows]
+    assert verdicts == ["no difference shown", "better"], "a ratio within a run has met the load on both sides"
+    slow = document(**timed(60), **ratio[1])
+    assert compare_results.run(slow, b).rows[0]["verdict"] == "better"
+
+
+def test_what_may_be_no_time_at_all_has_no_ratio() -> None:
+    rows = [{"over": {"difference_us": d, "difference_us_interval": [d - 1, d + 1]}} for d in (0.5, 30.0)]
+    assert verdict(document(**rows[0]), document(**rows[1])) == "not tested"
+
+
 def test_unlike_documents_are_refused(tmp_path: Path) -> None:
     one = document(**hits(1, 10))
     with pytest.raises(UsageError, match=r"recall bench.*recall eval"):
