@@ -58,6 +58,10 @@ SWEEP = (
 )
 STAGE = "INSERT INTO documents (id, digest, title, url, updated, chunks, hidden) VALUES (?, ?, ?, ?, ?, ?, ?)"
 REPLACED = "SELECT id FROM documents WHERE hidden IS NULL AND id IN (SELECT id FROM documents WHERE hidden = ?)"
+REPLACE = (
+    "UPDATE chunks SET digest = (SELECT digest FROM moved WHERE moved.id = chunks.id)",
+    "UPDATE vectors SET vector = (SELECT vector FROM moved WHERE moved.id = vectors.id)",
+)
 PASSAGES = (
     "SELECT chunks.id, documents.id, title, url, ordinal, text FROM json_each(?) AS asked"
     " CROSS JOIN chunks ON chunks.id = asked.value JOIN documents ON document = row ORDER BY asked.key"
@@ -230,21 +234,42 @@ class Catalog:
             return [chunk for (chunk,) in db.execute("SELECT id FROM chunks WHERE document = ?", row[:1])]
 
     def titled(self) -> Iterator[tuple[list[int], list[tuple[str, str]]]]:
-        """Yield the ids, and (title, text), of all chunks, some at a time; to be called inside `writing`."""
+        """Yield the ids, and (title, text), of all chunks, some at a time, while nobody writes documents."""
         last = 0
-        with self._write() as db:
-            while rows := db.execute(TITLED, (last,)).fetchall():
-                yield [row[0] for row in rows], [(row[1], row[2]) for row in rows]
-                last = rows[-1][0]
+        while True:
+            with self._write() as db:
+                rows = db.execute(TITLED, (last,)).fetchall()
+            if not rows:
+                return
+            yield [row[0] for row in rows], [(row[1], row[2]) for row in rows]
+            last = rows[-1][0]
 
-    def replace(self, ids: Sequence[int], vectors: Sequence[tuple[bytes, Vector]], dim: int) -> None:
-        """Give chunks other digests and vectors. Raises StoreMismatch for vectors of another width than `dim`."""
+    @contextmanager
+    def moving(self) -> Iterator[None]:
+        """Have a table for other vectors: it locks nobody out, is no part of the file, and gone at the end."""
         with self._write() as db:
-            for id, (digest, vector) in zip(ids, vectors, strict=True):
-                if vector.shape != (dim,):
-                    raise StoreMismatch(f"a vector has shape {vector.shape}, not ({dim},)", hint="check the embedder")
-                db.execute("UPDATE chunks SET digest = ? WHERE id = ?", (digest, id))
-                db.execute("UPDATE vectors SET vector = ? WHERE id = ?", (vector.astype(np.float32).tobytes(), id))
+            db.execute("CREATE TEMP TABLE moved (id INTEGER PRIMARY KEY, digest BLOB NOT NULL, vector BLOB NOT NULL)")
+        try:
+            yield
+        finally:
+            with self._write() as db:
+                db.execute("DROP TABLE moved")
+
+    def put_aside(self, ids: Sequence[int], vectors: Sequence[tuple[bytes, Vector]], dim: int) -> None:
+        """Note chunks' other digests and vectors. Raises StoreMismatch for vectors of another width than `dim`."""
+        rows = []
+        for id, (digest, vector) in zip(ids, vectors, strict=True):
+            if vector.shape != (dim,):
+                raise StoreMismatch(f"a vector has shape {vector.shape}, not ({dim},)", hint="check the embedder")
+            rows.append((id, digest, vector.astype(np.float32).tobytes()))
+        with self._write() as db:
+            db.executemany("INSERT INTO moved VALUES (?, ?, ?)", rows)
+
+    def replace(self) -> None:
+        """Give every chunk the digest and the vector that were put aside for it."""
+        with self._write() as db:
+            for replacement in REPLACE:
+                db.execute(replacement)
 
     def set(self, **facts: str) -> None:
         """Set facts by name."""

@@ -123,13 +123,16 @@ class EmbeddedEngine:
     ) -> int:
         """Give every chunk the vector of another embedder, in one write; return the new revision."""
         catalog = self._catalog
-        with self._writing(), catalog.writing():
-            # The vectors so far stay where searches find them until all of the new ones are there.
-            catalog.sweep()
+        with self._writing(), catalog.moving():
+            with catalog.writing():
+                catalog.sweep()
+            # Settings may change meanwhile, documents may not: this holds the right to write them.
             for ids, texts in catalog.titled():
-                catalog.replace(ids, list(embed(texts)), space.dim)
-            catalog.set(embedder=space.name, fingerprint=space.fingerprint, dim=str(space.dim))
-            revision = catalog.next_revision()
+                catalog.put_aside(ids, list(embed(texts)), space.dim)
+            with catalog.writing():
+                catalog.replace()
+                catalog.set(embedder=space.name, fingerprint=space.fingerprint, dim=str(space.dim))
+                revision = catalog.next_revision()
         self._see_own()
         return revision
 

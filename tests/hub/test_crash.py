@@ -8,7 +8,8 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -17,13 +18,14 @@ import pytest
 import tantivy
 
 from recall_cli.core.embed import HashEmbedder
-from recall_cli.errors import StoreError
+from recall_cli.errors import StoreError, UpstreamError
 from recall_cli.hub import embedded, lexical, view
 from recall_cli.hub.embedded import EmbeddedEngine
 from recall_cli.hub.folder import make_hub, open_hub
-from recall_cli.hub.ingest import ingest
+from recall_cli.hub.ingest import ingest, move
 from recall_cli.hub.lexical import Busy, LexicalWriter
 from recall_cli.hub.nouns import Document, Visibility
+from recall_cli.types import Vector
 
 EMBEDDER = HashEmbedder()
 OLD = [Document(f"d{i}", f"a marker and an old wing number{i}") for i in range(12)]
@@ -229,6 +231,45 @@ def test_who_may_ask_changes_although_somebody_is_writing(place: Path, engine: E
     other.info()
     assert (texts(other), other.info().revision) == (AFTER, 2)
     other.close()
+
+
+def test_who_may_ask_changes_although_the_hub_moves_to_another_embedder(place: Path, engine: EmbeddedEngine) -> None:
+    other = open_hub(place, "hub")
+
+    class Slow(HashEmbedder):
+        fingerprint = "another"
+
+        def embed_many(self, texts: Sequence[str]) -> Vector:
+            assert other.configure(visibility=Visibility.PRIVATE).revision == 2
+            return super().embed_many(texts)
+
+    assert move(engine, Slow()).revision == 3
+    for one in (engine, other):
+        info = one.info()
+        assert (info.visibility, info.revision, info.fingerprint) == (Visibility.PRIVATE, 3, "another")
+        assert texts(one) == BEFORE
+    other.close()
+
+
+def test_a_move_that_fails_leaves_the_hub_as_it_was_and_can_be_made_again(engine: EmbeddedEngine) -> None:
+    class Other(HashEmbedder):
+        fingerprint = "another"
+        fails = True
+
+        def embed_many(self, texts: Sequence[str]) -> Vector:
+            if self.fails:
+                raise UpstreamError("no answer")
+            return super().embed_many(texts)
+
+    embedder = Other()
+    with pytest.raises(UpstreamError):
+        move(engine, embedder)
+    assert (engine.info().fingerprint, engine.info().revision, texts(engine)) == (EMBEDDER.fingerprint, 1, BEFORE)
+    embedder.fails = False
+    assert move(engine, embedder).embedded == len(OLD)
+    assert (engine.info().fingerprint, texts(engine)) == ("another", BEFORE)
+    # They are known under their new digests.
+    assert ingest(engine, embedder, [replace(OLD[0], url="https://x.org")]).embedded == 0
 
 
 def _truncate(words: Path, suffix: str) -> None:
