@@ -144,7 +144,8 @@ def _make_graph(db: Any, name: str, partition: bytes, dim: int) -> None:
     db.execute(
         sql.SQL(
             "CREATE INDEX CONCURRENTLY {name} ON recall.vectors"
-            " USING hnsw ((vector::public.vector({dim})) public.vector_ip_ops) WHERE partition = {partition}"
+            " USING hnsw ((vector::public.vector({dim})) public.vector_ip_ops) WITH (ef_construction = 128)"
+            " WHERE partition = {partition}"
         ).format(name=sql.Identifier(name), dim=sql.Literal(dim), partition=sql.Literal(partition))
     )
 
