@@ -27,7 +27,7 @@ REST_S = 1.0
 SETTINGS = (
     # A replica that vanishes within a transaction must not hold up the others' writes.
     "SET idle_in_transaction_session_timeout = '5s'",
-    # 100,000 sentences of random words, which lie far from each other: recall@1 of near neighbours .978 at 200, 1.0 at 500.
+    # Among 100,000 sentences of random words, far from each other: recall@1 of near ones .978 at 200, 1.0 at 500.
     "SET hnsw.ef_search = 400",
     "SET hnsw.iterative_scan = relaxed_order",
     "SET client_min_messages = warning",
