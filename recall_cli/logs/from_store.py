@@ -58,7 +58,7 @@ class Store(Adapter):
                 _response(body),
                 {
                     "start_time": dig(entry, "created"),
-                    "tenant": partition.hex() if isinstance(partition, bytes) else "",
+                    "tenant": partition.hex() if isinstance(partition, bytes) else partition or "",
                 },
                 provider=provider if provider in ("openai", "anthropic") else "",
                 model=_text(dig(entry, "model")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,18 @@ def test_commands_look_into_a_database(database: str, tmp_path: Path, capsys: py
     store.close()
     with pytest.raises(StoreError):
         store.entries().__next__()
+
+
+def test_savings_reads_a_shared_store_as_it_reads_a_file(
+    database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = []
+    for store in (SqliteStore(tmp_path / "a.db", embedder=EMBEDDER), PostgresStore(database, embedder=EMBEDDER)):
+        fill(store, odd="")
+        store.close()
+    for name in (str(tmp_path / "a.db"), database):
+        assert main(["savings", name, "--json", "--embedder", "hash-v1"]) == 0
+        summary = json.loads(capsys.readouterr().out)["summary"]
+        found.append({key: summary[key] for key in ("requests", "cacheable", "excluded", "spend_usd")})
+    assert found[0] == found[1]
+    assert found[0]["requests"] == 38
