@@ -113,7 +113,9 @@ def savings(
                 prices, price, costs, invoice=invoice, monthly=monthly, count_tokens=count_tokens, text=not no_text
             ),
         )
-        output.emit(run(plan, progress=output.progress), view, PAGE)
+        result = run(plan, progress=output.progress)
+        result.params["logs"] = logs
+        output.emit(result, view, PAGE)
 
 
 def view(result: Result) -> list[Block]:

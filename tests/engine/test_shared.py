@@ -153,14 +153,17 @@ def test_a_replica_that_was_cut_off_catches_up(replica: Make, monkeypatch: pytes
     other, follower = replica()
     other.get(text_request("x"))
     settle(follower)
-    ids = [put(one, f"prompt {n}") for n in range(40)]
-    one.delete(ids[:15])
+    ids = [put(one, f"prompt {n}") for n in range(20)]
+    follower.turn()
+    assert len(other) == 20
+    ids += [put(one, f"prompt {n}") for n in range(20, 40)]
+    one.delete(ids[:10] + ids[30:35])
     put(one, "prompt 20", "another answer")
     follower.turn()
     assert len(other) == 25
     assert said(other.get(text_request("prompt 20")))[1] == b"another answer"
     with other._lock:
-        assert {other._shelf.get(id) is not None for id in ids[:15]} == {False}
+        assert {other._shelf.get(id) is not None for id in ids[:10] + ids[30:35]} == {False}
 
 
 def test_after_a_gap_nothing_from_before_it_is_trusted(replica: Make) -> None:
