@@ -281,7 +281,7 @@ def test_a_large_partition_has_a_graph_of_its_own(replica: Make, database: str) 
     assert pg_index.tend_graphs(cache.shared.database, at_least=1_000) == (0, 1)
 
 
-def test_writers_of_one_tenant_wait_for_each_other_and_ids_commit_in_order(replica: Make) -> None:
+def test_writers_of_one_tenant_wait_for_each_other_and_ids_commit_in_order(replica: Make, database: str) -> None:
     one, _ = replica()
     other, _ = replica()
     inside, done = threading.Event(), threading.Event()
@@ -302,6 +302,13 @@ def test_writers_of_one_tenant_wait_for_each_other_and_ids_commit_in_order(repli
         first = pool.submit(slow)
         assert inside.wait(20)
         second = pool.submit(quick)
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        with psycopg.connect(database, autocommit=True) as db:
+            while not second.done() and db.execute(waiting).fetchone() != (1,):
+                pass
+        assert not second.done()
         done.set()
         first.result(20)
         second.result(20)
