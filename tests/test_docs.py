@@ -37,11 +37,12 @@ def blocks(page: Path) -> Iterator[tuple[str, str, str]]:
 def commands(content: str) -> Iterator[list[str]]:
     """The words of each command of a shell block."""
     for line in content.replace("\\\n", " ").splitlines():
-        words = shlex.split(line, comments=True)
-        while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
-            words = words[1:]
-        if words:
-            yield words
+        for joined in re.split(r"\s(?:&&|\|\|?|;)\s", line):
+            words = shlex.split(joined.partition(" > ")[0], comments=True)
+            while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+                words = words[1:]
+            if words:
+                yield words
 
 
 @pytest.fixture

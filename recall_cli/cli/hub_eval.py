@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
-from recall_cli.cli import options
+from recall_cli.cli import hub_page, options
 from recall_cli.cli.blocks import Block, Line, bare, count, number, percent, rate, table
 from recall_cli.cli.hub_options import HubDir, Rerank, RerankDeadline, Slug, hub_place
 from recall_cli.cli.options import FormatName
 from recall_cli.cli.render import Output
+from recall_cli.cli.report import Page
 from recall_cli.types import Result
 
 LABELS, LEARN = "Labelled questions", "What is learned"
@@ -54,12 +55,13 @@ def evaluate(
     format: options.Format = FormatName.table,
     json: options.Json = False,
     out: options.Out = None,
+    report: options.Report = None,
 ) -> None:
     """Measure how well a hub answers labelled questions, and learn its settings from them.
 
     Example: recall hub eval handbook --queries queries.jsonl --qrels qrels.tsv --fit
     """
-    with Output(format, json, out, inputs=[queries, qrels, foreign or ""]) as output:
+    with Output(format, json, out, report=report, inputs=[queries, qrels, foreign or ""]) as output:
         from recall_cli.hub.local import local_hub
         from recall_cli.hub.rerank import make_reranker
         from recall_cli.measure.retrieval import Plan, run
@@ -68,7 +70,7 @@ def evaluate(
         plan = Plan(queries, qrels, foreign=foreign, fit=fit, target=false_answers, save=save, seed=seed)
         with local_hub(hub_place(hub_dir), hub, reranker=reranker) as opened:
             result = run(opened, plan, reranker=reranker, progress=output.progress)
-        output.emit(result, view)
+        output.emit(result, view, PAGE)
 
 
 def view(result: Result) -> Sequence[Block]:
@@ -179,3 +181,6 @@ def _notes(hub: str, learned: Mapping[str, Any]) -> Iterator[Block]:
     if "saved" in learned:
         kept = ", ".join(f"{name} {value:g}" for name, value in learned["saved"].items())
         yield Line(f"{hub} keeps: {kept or 'its settings; nothing was shown to be better'}.")
+
+
+PAGE = Page("How well a hub answers labelled questions", hub_page.lead, view, hub_page.charts)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_cli.cli import ann, bench
+from recall_cli.cli import ann, bench, hub_eval
 from recall_cli.cli import eval as evaluation
 from recall_cli.cli.app import main
 from recall_cli.cli.charts import WIDTH, Chart, LineChart, svg
@@ -22,13 +22,15 @@ from tests.cli.test_report import EVIL, Reader
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 PAGES = {"bench": bench.PAGE, "ann": ann.PAGE, "eval": evaluation.PAGE, "eval-pairs": evaluation.PAIRS}
+PAGES["hub"] = hub_eval.PAGE
 
 
 def page_of(path: Path) -> Page:
     return next(PAGES[name] for name in sorted(PAGES, key=len, reverse=True) if path.stem.startswith(name))
 
 
-RECORDED = [path for path in sorted(RESULTS.glob("*.json")) if path.stem.startswith(("bench", "ann", "eval"))]
+COMMANDS = {"bench", "ann-bench", "eval", "hub eval"}
+RECORDED = [path for path in sorted(RESULTS.glob("*.json")) if load(str(path)).command in COMMANDS]
 
 
 def inside(chart: Chart) -> None:
@@ -105,6 +107,15 @@ def test_an_eval_page_says_whether_the_promise_held() -> None:
     for chart in evaluation.PAGE.charts(broken):
         assert isinstance(chart, PlaneChart)
         assert chart.targets == (0.01, 0.02, 0.05)
+
+
+def test_a_hub_page_draws_the_weight_where_it_was_fitted() -> None:
+    result = load(str(RESULTS / "hub.json"))
+    curves = [chart for chart in hub_eval.PAGE.charts(result) if isinstance(chart, PlaneChart)]
+    assert len(curves) == sum("fit" in learned for learned in result.summary["hubs"].values())
+    for chart, learned in zip(curves, result.summary["hubs"].values(), strict=True):
+        assert chart.clouds[1].marks[0].x == learned["fit"]["alpha"]
+        assert chart.targets == (learned["fit"]["present_alpha"],)
 
 
 @given(
