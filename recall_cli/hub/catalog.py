@@ -23,7 +23,7 @@ import orjson
 from recall_cli.core.dbfile import DAMAGE, connect, unreadable
 from recall_cli.errors import StoreError, StoreMismatch
 from recall_cli.hub.nouns import ALPHA, Chunk, Document, DocumentState, Passage, Visibility
-from recall_cli.hub.snapshot import Snapshot, snapshot_of
+from recall_cli.hub.snapshot import Settings, Snapshot, damaged, settings_of, snapshot_of
 from recall_cli.types import Vector, VectorSpace
 
 SCHEMA_VERSION = 1
@@ -131,6 +131,15 @@ class Catalog:
         """Give one state of the file, whatever is written meanwhile."""
         with snapshot_of(self.path) as state:
             yield state
+
+    def settings(self) -> Settings:
+        """Return what can be set, as it is now."""
+        with self._read() as db:
+            facts = dict(db.execute("SELECT key, value FROM meta"))
+        try:
+            return settings_of(facts)
+        except (ValueError, LookupError) as error:
+            raise damaged(self.path, error) from error
 
     def states(self) -> Iterator[tuple[str, DocumentState]]:
         """Yield every document's id and state, in the order of the ids."""

@@ -26,7 +26,7 @@ from recall_cli.errors import StoreMismatch
 from recall_cli.hub.catalog import Catalog
 from recall_cli.hub.lexical import Busy, Lexical, LexicalWriter
 from recall_cli.hub.nouns import Chunk, Document, DocumentState, HubInfo, Passage, Visibility
-from recall_cli.hub.snapshot import Snapshot
+from recall_cli.hub.snapshot import Settings, Snapshot
 from recall_cli.hub.view import View, build, change, changed, vectors_of
 from recall_cli.types import Ids, Vector, VectorSpace
 
@@ -57,6 +57,8 @@ class EmbeddedEngine:
         self._applying = threading.Lock()
         self._seen = -1
         self._retry_at = NEVER
+        self._settings: tuple[int, Settings] | None = None
+        """What they were at a version of the catalog."""
         try:
             self._words = Lexical(folder / WORDS)
             self._view = self._first_view()
@@ -65,8 +67,18 @@ class EmbeddedEngine:
             raise
 
     def info(self) -> HubInfo:
-        """Return the hub's facts as of now."""
-        return self._current().info
+        """Return the hub's facts as of now.
+
+        Its settings are read beside the view: who may ask waits for no words to be indexed, and for no other thread
+        that brings a revision in.
+        """
+        info = self._current().info
+        version = self._catalog.version()
+        kept = self._settings
+        if kept is None or kept[0] != version:
+            # The version was read before: these are of it, or newer.
+            kept = self._settings = version, self._catalog.settings()
+        return replace(info, **kept[1])
 
     def documents(self) -> Iterator[tuple[str, DocumentState]]:
         """Yield every document's id and state, in the order of the ids."""
@@ -155,7 +167,7 @@ class EmbeddedEngine:
                 # No word has changed, so the word index is as good for the new revision.
                 catalog.set(indexed=str(revision))
         self._see_own()
-        return self._view.info
+        return self.info()
 
     def vector(self, vector: Vector, n: int) -> tuple[Ids, Vector]:
         """Return chunk ids and cosines of the n nearest chunks, best first."""
@@ -245,7 +257,6 @@ class EmbeddedEngine:
                 if state.is_indexed:
                     self._show(state)
                     return
-                self._obey(state.info())
             self._catch_up(wait_s=0.0)
         except Busy:
             # Somebody is between the two commits: a moment later there will be a whole revision.
@@ -261,13 +272,6 @@ class EmbeddedEngine:
         with self._searching:
             self._words.reload()
             self._view = view if to is None else changed(view, to)
-
-    def _obey(self, now: HubInfo) -> None:
-        """Follow the settings at once: who may ask does not wait for words to be indexed."""
-        info = replace(
-            self._view.info, visibility=now.visibility, owner=now.owner, alpha=now.alpha, min_score=now.min_score
-        )
-        self._view = replace(self._view, info=info)
 
     def _catch_up(self, wait_s: float) -> None:
         """Bring the word index up to date. Raises Busy when somebody else is writing."""

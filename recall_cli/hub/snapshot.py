@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
@@ -22,6 +23,25 @@ HIDDEN = "SELECT chunks.id FROM documents JOIN chunks ON document = row WHERE hi
 WORDS = "SELECT chunks.id, title, text FROM chunks JOIN documents ON document = row WHERE chunks.id = ?"
 
 
+class Settings(TypedDict):
+    """Those of a hub's facts that can be set."""
+
+    visibility: Visibility
+    owner: str
+    alpha: float
+    min_score: float | None
+
+
+def settings_of(meta: Mapping[str, str]) -> Settings:
+    """Return the settings among a hub's facts as they are stored. Raises ValueError or LookupError for odd ones."""
+    return {
+        "visibility": Visibility(meta["visibility"]),
+        "owner": meta["owner"],
+        "alpha": float(meta["alpha"]),
+        "min_score": float(meta["min_score"]) if "min_score" in meta else None,
+    }
+
+
 @contextmanager
 def snapshot_of(path: Path) -> Iterator[Snapshot]:
     """Give the present state of a hub's file. Raises StoreError when it cannot be read, or makes no sense."""
@@ -33,11 +53,16 @@ def snapshot_of(path: Path) -> Iterator[Snapshot]:
         raise unreadable(path, error) from error
     except (ValueError, TypeError, LookupError) as error:
         # SQLite keeps no checksums: a damaged page may hand over what no write of ours has stored.
-        raise StoreError(
-            f"{path} is damaged: {error}", hint="restore the file, or make the hub anew and ingest its documents"
-        ) from error
+        raise damaged(path, error) from error
     finally:
         db.close()
+
+
+def damaged(path: Path, error: Exception) -> StoreError:
+    """Return the error for a hub's file that can be read and makes no sense."""
+    return StoreError(
+        f"{path} is damaged: {error}", hint="restore the file, or make the hub anew and ingest its documents"
+    )
 
 
 class Snapshot:
@@ -64,8 +89,6 @@ class Snapshot:
         return HubInfo(
             slug=meta["slug"],
             uid=meta["uid"],
-            visibility=Visibility(meta["visibility"]),
-            owner=meta["owner"],
             embedder=meta["embedder"],
             fingerprint=meta["fingerprint"],
             dim=int(meta["dim"]),
@@ -73,8 +96,7 @@ class Snapshot:
             documents=documents,
             chunks=chunks or 0,
             updated=float(meta["updated"]) if "updated" in meta else None,
-            alpha=float(meta["alpha"]),
-            min_score=float(meta["min_score"]) if "min_score" in meta else None,
+            **settings_of(meta),
         )
 
     def chunk_ids(self) -> Ids:

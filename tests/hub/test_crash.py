@@ -25,6 +25,7 @@ from recall_cli.hub.folder import make_hub, open_hub
 from recall_cli.hub.ingest import ingest, move
 from recall_cli.hub.lexical import Busy, LexicalWriter
 from recall_cli.hub.nouns import Document, Visibility
+from recall_cli.hub.snapshot import Snapshot
 from recall_cli.types import Vector
 
 EMBEDDER = HashEmbedder()
@@ -300,6 +301,36 @@ def test_a_damaged_word_index_is_made_anew_from_the_catalog(place: Path, fault: 
     ingest(engine, EMBEDDER, NEW)
     assert texts(engine) == AFTER
     engine.close()
+
+
+def test_who_may_ask_waits_for_no_thread_that_brings_a_revision_in(
+    place: Path, engine: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = open_hub(place, "hub")
+    begun, goes_on = threading.Event(), threading.Event()
+    show = EmbeddedEngine._show
+
+    def slowly(self: EmbeddedEngine, state: Snapshot) -> None:
+        begun.set()
+        assert goes_on.wait(60)
+        show(self, state)
+
+    ingest(other, EMBEDDER, NEW)
+    monkeypatch.setattr(EmbeddedEngine, "_show", slowly)
+    searching = threading.Thread(target=engine.info)
+    searching.start()
+    try:
+        assert begun.wait(60)
+        monkeypatch.setattr(EmbeddedEngine, "_show", show)
+        # The first is of the revision that is on its way, the second comes after it.
+        for visibility in (Visibility.PRIVATE, Visibility.PUBLIC, Visibility.PRIVATE):
+            other.configure(visibility=visibility)
+            assert (engine.info().visibility, engine.info().revision) == (visibility, 1)
+    finally:
+        goes_on.set()
+        searching.join()
+    assert (engine.info().visibility, engine.info().revision) == (Visibility.PRIVATE, 5)
+    other.close()
 
 
 class PanicException(BaseException):
