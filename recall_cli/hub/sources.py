@@ -6,6 +6,7 @@ Documents come in an order that does not change; whatever gives none is counted 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,9 @@ def read_file(file: File, *, encoding: str = "", told: Mapping[str, str] | None 
     :param told: facts that come before what the file says of itself.
     """
     try:
-        with open(file.path, "rb") as stream:
+        with open(file.path, "rb", opener=_opener) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                return "not_a_file"
             # It may have grown since it was looked at.
             data = stream.read(MAX_BYTES + 1)
     except OSError:
@@ -84,6 +87,11 @@ def read_file(file: File, *, encoding: str = "", told: Mapping[str, str] | None 
     return from_file(data, id=file.id, suffix=suffix, updated=updated, encoding=encoding, told=told or {})
 
 
+def _opener(path: str, flags: int) -> int:
+    """Open a file without waiting for the writer of a pipe, should one have come into its place."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
 def _lone_file(path: str) -> File:
     try:
         facts = os.stat(path)
@@ -91,6 +99,8 @@ def _lone_file(path: str) -> File:
         raise InputError(
             f"{clean(path)} cannot be read: {error.strerror or error}", hint="check the path and its permissions"
         ) from error
+    if not stat.S_ISREG(facts.st_mode):
+        raise InputError(f"{clean(path)} is not a file", hint="name a file, a folder, or - for standard input")
     return File(os.path.basename(path), path, facts.st_size, facts.st_mtime_ns)
 
 

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from recall_cli.errors import InputError, UsageError
 from recall_cli.hub.feed import warnings
+from recall_cli.hub.files import File
 from recall_cli.hub.frontmatter import MAX_CHARS, split
 from recall_cli.hub.intake import MAX_TITLE_CHARS, Intake, from_file, from_row
 from recall_cli.hub.nouns import Document
-from recall_cli.hub.sources import documents
+from recall_cli.hub.sources import documents, read_file
 
 
 def read(source: Path | str, **options: str) -> tuple[dict[str, Document], Intake]:
@@ -286,6 +287,14 @@ def test_a_manifest_gives_pages_under_their_urls(tmp_path: Path) -> None:
         "https://x.org/2": ("Two", "second"),
     }
     assert dict(intake.skipped) == {"path_to_outside": 2, "not_a_file": 1, "unreadable": 1, "no_url_or_path": 2}
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.md")
+    with pytest.raises(InputError, match="is not a file"):
+        read(tmp_path / "pipe.md")
+    # It was a file when the folder was looked at.
+    assert read_file(File("a.md", str(tmp_path / "pipe.md"), 1, 1)) == "not_a_file"
 
 
 @pytest.mark.parametrize("source", ["nowhere", "nowhere.md", "nowhere.jsonl"])
