@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PREFIXES = ("/api/hub/", f"{WELL_KNOWN}/api")
 """Paths under which everything is the hub's."""
 
-ANY = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+READING = ("GET", "HEAD")
 
 LONGEST_NAME = 64
 """Characters of a hub's name that are logged: callers choose it, up to a whole head of it."""
@@ -138,6 +138,20 @@ class Endpoint:
         return respond(refusal_json(refusal, call.id), refusal.status, headers)
 
 
+class Plain:
+    """A path that answers from its request alone, by whatever method: routes of functions choose methods themselves."""
+
+    def __init__(self, answer: Callable[[Request], Coroutine[Any, Any, Response]]) -> None:
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        from starlette.requests import Request
+
+        response = await self._answer(Request(scope, receive))
+        await response(scope, receive, send)
+
+
 class Api:
     """What all paths of the API share."""
 
@@ -163,11 +177,15 @@ class Api:
 
         return [
             *[Route(path, Endpoint(self, operations)) for path, operations in paths.items()],
-            Route(f"{WELL_KNOWN}/{{path:path}}", self._metadata),
-            Route("/api/hub/{path:path}", self._nowhere, methods=ANY),
+            Route(f"{WELL_KNOWN}/{{path:path}}", Plain(self._metadata)),
+            Route("/api/hub/{path:path}", Plain(self._nowhere)),
         ]
 
     async def _metadata(self, request: Request) -> Response:
+        if request.method not in READING:
+            allow = ", ".join(READING)
+            refusal = Refusal(405, "method_not_allowed", f"this path takes {allow}", allow=allow)
+            return respond(refusal_json(refusal, self.next_id()), 405, refusal_headers(refusal))
         path = request.path_params["path"].rstrip("/")
         if path == "api" or (path.startswith("api/hub/") and path.count("/") == 2):
             return respond(self.tokens.metadata(path))

@@ -36,7 +36,8 @@ def _text(body: dict[str, Any]) -> str:
     text = body["question"]
     if not isinstance(text, str):
         raise malformed("the question must be a string", field="question")
-    text = text.strip()
+    # A stray byte of a command line is a lone surrogate here, which no endpoint and no JSON could take.
+    text = text.encode("utf-8", "replace").decode().strip()
     if len(text) > LONGEST_QUESTION:
         raise malformed(f"the question has {len(text):,} characters; {LONGEST_QUESTION:,} are allowed", "question")
     if not text:

@@ -160,6 +160,15 @@ def test_an_unknown_path_is_404(one_server: HubServer, method: str, path: str) -
     assert (answer.status, answer.code) == (404, "no_such_path")
 
 
+@pytest.mark.parametrize("method", ["TRACE", "PROPFIND", "POST"])
+@pytest.mark.parametrize("path", ["/api/hub/docs/nowhere", "/.well-known/oauth-protected-resource/api/hub/docs"])
+def test_every_method_is_answered_in_the_contracts_words(one_server: HubServer, method: str, path: str) -> None:
+    answer = one_server.request(method, path)
+    wanted = (404, "no_such_path") if path.startswith("/api") else (405, "method_not_allowed")
+    assert (answer.status, answer.code) == wanted
+    assert ("allow" in answer.headers) == (answer.status == 405)
+
+
 def test_a_body_of_64_kib_is_the_largest(one_server: HubServer) -> None:
     start = b'{"question": "x"'
     fits = start + b" " * (65_536 - len(start) - 1) + b"}"

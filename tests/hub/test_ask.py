@@ -61,6 +61,10 @@ def test_an_empty_question_is_well_formed_and_cannot_be_answered(text: str) -> N
     assert (refused.value.status, refused.value.field) == (422, "question")
 
 
+def test_a_stray_byte_of_a_command_line_is_no_question_of_its_own() -> None:
+    assert read_question({"question": "re\udcffset"}).text == "re?set"
+
+
 def test_no_limit_of_its_own_is_not_a_limit_of_zero() -> None:
     assert read_question({"question": "q", "min_score": None}).min_score is None
     assert read_question({"question": "q", "min_score": 0}).min_score == 0.0
