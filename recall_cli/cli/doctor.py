@@ -33,7 +33,11 @@ def doctor(
     embedder: options.Embedder = "static",
     store: Annotated[
         str | None,
-        typer.Option(envvar="RECALL_STORE", metavar="FILE", help="A store to look at; nothing in it is changed."),
+        typer.Option(
+            envvar="RECALL_STORE",
+            metavar="STORE",
+            help="A SQLite file or postgresql:// URL to look at; nothing in it is changed.",
+        ),
     ] = None,
     format: options.Format = FormatName.table,
     json: options.Json = False,

@@ -60,6 +60,8 @@ def _findings(plan: Plan) -> list[Finding]:
         ("OpenMP", doctor_libraries.openmp),
         ("hnswlib", doctor_libraries.graph),
         ("faiss", doctor_libraries.codes),
+        ("tantivy", doctor_libraries.word_index),
+        ("SQLite", doctor_files.sqlite_library),
         ("bundled model", doctor_libraries.bundled_model),
         ("embedder", partial(doctor_libraries.embedder, plan.embedder)),
         ("extras", doctor_libraries.extras),

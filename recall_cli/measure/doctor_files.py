@@ -5,12 +5,15 @@ from __future__ import annotations
 import difflib
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from recall_cli.core.dbfile import connect
 from recall_cli.core.upkeep import read_facts
+from recall_cli.engine.opening import read_shared_facts
+from recall_cli.engine.pg_url import is_database_url
 from recall_cli.measure.findings import Finding, State
 
 LEAST_FREE = 1 << 28
@@ -54,22 +57,36 @@ def store(path: str | None, embedder: str) -> Iterator[Finding]:
         return
     from recall_cli.core.embed import make_embedder
 
-    facts, namespaces = read_facts(Path(path))
-    damage = _damage(Path(path))
+    shared = is_database_url(path)
+    facts, namespaces = read_shared_facts(path) if shared else read_facts(Path(path))
+    damage = "" if shared else _damage(Path(path))
     if damage:
         hint = "bring back a copy, or carry over what can be read with recall cache export"
         yield Finding("store", State.BROKEN, f"{path} is damaged: {damage}", hint)
         return
     found = (
         f"{path}: {facts['entries']:,} entries, {facts['vectors']:,} vectors of {facts['embedder'] or 'no embedder'}, "
-        f"{len(namespaces):,} namespaces, {facts['file_bytes'] / 1e6:.1f} MB"
+        f"{len(namespaces):,} namespaces, {facts['bytes'] / 1e6:.1f} MB"
     )
     if facts["fingerprint"] and facts["fingerprint"] != make_embedder(embedder).fingerprint:
         hint = f"name that embedder with -e, or move the store: recall cache reembed {path} -e {embedder}"
         yield Finding("store", State.BROKEN, f"{found}; they are not {embedder}'s", hint)
     else:
         yield Finding("store", State.OK, found)
-    yield from _room(Path(path))
+    if not shared:
+        yield from _room(Path(path))
+
+
+def sqlite_library() -> Iterator[Finding]:
+    """Yield the SQLite that stores are written with: a write and its reader, in a file of a moment."""
+    with tempfile.TemporaryDirectory() as folder, closing(connect(Path(folder) / "x.db")) as db:
+        mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    found = f"{sqlite3.sqlite_version}, journal {mode}"
+    if mode != "wal":
+        hint = "files in the temporary folder take no write-ahead log: keep stores on a local disk"
+        yield Finding("SQLite", State.SLOW, found, hint)
+    else:
+        yield Finding("SQLite", State.OK, found)
 
 
 def _damage(path: Path) -> str:

@@ -106,6 +106,24 @@ def codes() -> Iterator[Finding]:
         yield Finding("faiss", State.OK, found)
 
 
+def word_index() -> Iterator[Finding]:
+    """Yield whether tantivy, the hubs' index of words, finds what is there."""
+    import tantivy
+
+    schema = tantivy.SchemaBuilder().add_text_field("text", stored=True).build()
+    index = tantivy.Index(schema)  # in memory
+    writer = index.writer(heap_size=15_000_000, num_threads=1)
+    writer.add_document(tantivy.Document(text="the doctor looks"))
+    writer.commit()
+    index.reload()
+    hits = index.searcher().search(index.parse_query("doctor", ["text"])).hits
+    version = metadata.version("tantivy")
+    if len(hits) != 1:
+        yield Finding("tantivy", State.BROKEN, f"{version} does not find words that are there", NEW_ENVIRONMENT)
+    else:
+        yield Finding("tantivy", State.OK, version)
+
+
 def bundled_model() -> Iterator[Finding]:
     """Yield whether the files of the bundled model are the ones that were published."""
     import orjson

@@ -45,8 +45,19 @@ def store(tmp_path: Path) -> Path:
 def test_here_all_of_it_is_looked_at() -> None:
     result = doctor.run(doctor.Plan())
     states = {row["check"]: row["state"] for row in result.rows}
-    assert {"python", "processor", "BLAS", "OpenMP", "hnswlib", "faiss", "bundled model", "embedder"} <= states.keys()
-    for check in ("bundled model", "embedder", "python"):
+    assert {
+        "python",
+        "processor",
+        "BLAS",
+        "OpenMP",
+        "hnswlib",
+        "faiss",
+        "tantivy",
+        "SQLite",
+        "bundled model",
+        "embedder",
+    } <= states.keys()
+    for check in ("bundled model", "embedder", "python", "tantivy"):
         assert states[check] == "ok"
     assert sum(result.summary.values()) == len(result.rows)
     assert all(row["hint"] for row in result.rows if row["state"] in ("broken", "slow"))
@@ -83,6 +94,16 @@ def test_no_store_and_none_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "broken" in said.out
     assert "there is no store" in said.err
     assert not os.listdir(tmp_path), "looking made no file"
+
+
+def test_a_shared_store_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    (row,) = [
+        row
+        for row in doctor.run(doctor.Plan(store="postgresql://nobody@127.0.0.1:1/x")).rows
+        if row["check"] == "store"
+    ]
+    assert row["state"] == "broken"
+    assert row["hint"]
 
 
 def test_a_model_with_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
