@@ -105,6 +105,7 @@ def of_another_ring(folder: Path, kid: str) -> str:
 
 
 NOW = int(time.time())
+"""When the tests were collected: a whole run may lie between this and a test."""
 MATRIX: dict[str, tuple[Callable[[Tokens, Minted], str], str]] = {
     "alg none": (lambda t, m: unsigned(m, alg="none"), "malformed"),
     "alg none, no key named": (lambda t, m: jwt.encode({"sub": "ann"}, "", "none", headers={"typ": "at+jwt"}), "key"),
@@ -130,8 +131,8 @@ MATRIX: dict[str, tuple[Callable[[Tokens, Minted], str], str]] = {
     "too long": (lambda t, m: resigned(m, t.ring, {"x": "y" * LONGEST_TOKEN}), "long"),
     "nested": (lambda t, m: base64.urlsafe_b64encode(b"[" * 3_000).decode() + ".e30.", "malformed"),
     "expired": (lambda t, m: t.mint("ann", ["docs"], now=NOW - HOUR_S - LEEWAY_S - 5).token, "expired"),
-    "issued in the future": (lambda t, m: t.mint("ann", ["docs"], now=NOW + LEEWAY_S + 60).token, "not valid yet"),
-    "not before": (lambda t, m: resigned(m, t.ring, {"nbf": NOW + LEEWAY_S + 60}), "not valid yet"),
+    "issued in the future": (lambda t, m: t.mint("ann", ["docs"], now=NOW + HOUR_S).token, "not valid yet"),
+    "not before": (lambda t, m: resigned(m, t.ring, {"nbf": NOW + HOUR_S}), "not valid yet"),
     "a year": (lambda t, m: resigned(m, t.ring, {"exp": NOW + 365 * 24 * 3600}), "30 days"),
     "no expiry": (lambda t, m: resigned(m, t.ring, {"exp": None}), "malformed"),
     "no id": (lambda t, m: resigned(m, t.ring, {"jti": None}), "malformed"),
@@ -139,7 +140,7 @@ MATRIX: dict[str, tuple[Callable[[Tokens, Minted], str], str]] = {
     "hub a text": (lambda t, m: resigned(m, t.ring, {"hub": "docs"}), "malformed"),
     "hub a pattern": (lambda t, m: resigned(m, t.ring, {"hub": ["*"]}), "another server"),
     "scope a list": (lambda t, m: resigned(m, t.ring, {"scope": ["hub:recall"]}), "malformed"),
-    "expiry a text": (lambda t, m: resigned(m, t.ring, {"exp": str(NOW + 60)}), "malformed"),
+    "expiry a text": (lambda t, m: resigned(m, t.ring, {"exp": str(NOW + HOUR_S)}), "malformed"),
     "another issuer": (lambda t, m: resigned(m, t.ring, {"iss": "https://other.example"}), "another server"),
     "audience of another host": (
         lambda t, m: resigned(m, t.ring, {"aud": "https://other.example/api/hub/docs"}),
