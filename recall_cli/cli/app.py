@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ from recall_cli.cli import (
 )
 from recall_cli.cli.render import note
 from recall_cli.cli.settings import load_settings
-from recall_cli.errors import RecallError
+from recall_cli.errors import RecallError, UsageError
 
 
 class _Commands(TyperGroup):
@@ -71,6 +72,8 @@ hub.app.add_typer(hub_token.app, name="token")
 app.add_typer(hub.app, name="hub")
 app.add_typer(model.app, name="model")
 
+STRAY = re.compile("[\udc80-\udcff]")
+"""How Python writes a byte of the command line that is no UTF-8: paths may hold it, nothing that is stored can."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _debug = False
@@ -115,6 +118,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if _debug:
             traceback.print_exc()
+        if isinstance(error, UnicodeEncodeError) and STRAY.match(error.object, error.start):
+            note("error: an argument holds a byte that is no UTF-8", "type it again, in a terminal that writes UTF-8")
+            return UsageError.exit_code
         if isinstance(error, OSError) and error.errno in FULL:
             hint = "free some space, or set TMPDIR to a folder on a larger disk"
             note(f"error: a disk that recall writes to is full: {error.strerror}", hint)

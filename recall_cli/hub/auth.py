@@ -115,6 +115,7 @@ class Tokens:
         """
         if not subject or not hubs:
             raise UsageError("a token names a subject and a hub", hint="as in: recall hub token mint HUB --sub NAME")
+        subject.encode()  # raises for a lone surrogate: the log of whoever verifies the token could not hold it
         if not 0 < ttl_s <= LONGEST_S:
             raise UsageError(f"a token lives from 1 second to 30 days, not {ttl_s} s", hint="mint a new one then")
         if unknown := set(scopes or ()) - set(SCOPES):

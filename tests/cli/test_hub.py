@@ -17,6 +17,8 @@ from rich.console import Console
 from recall_cli.cli.app import main
 from recall_cli.cli.draw import draw
 from recall_cli.cli.hub_views import list_view
+from recall_cli.core.embed import make_embedder
+from recall_cli.hub.folder import make_hub
 from recall_cli.types import Result
 
 
@@ -253,3 +255,20 @@ def test_a_hub_that_cannot_be_read_is_listed_with_why(books: Path, asked: Any) -
     row = asked("list")["rows"][0]
     assert row["hub"] == "books"
     assert row["error"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("rm", "docs", "caf\udce9"),
+        ("set", "docs", "--owner", "\udcff"),
+        ("token", "mint", "docs", "--sub", "\udcff"),
+        ("token", "revoke", "\udcff"),
+    ],
+)
+def test_a_stray_byte_in_an_argument_is_told(
+    arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_hub(tmp_path, "docs", make_embedder("hash-v1"))
+    assert main(["hub", *arguments, "--hub-dir", str(tmp_path)]) == 2
+    assert "no UTF-8" in capsys.readouterr().err
