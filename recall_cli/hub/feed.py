@@ -62,7 +62,7 @@ def warnings(source: str, intake: Intake, *, prune: bool) -> list[Warn]:
         found.append(
             Warn(
                 UNKNOWN_ENCODING,
-                f"{which} not UTF-8, and nothing says what else",
+                f"{which} not UTF-8, and nothing says what then",
                 "name the encoding, as in --encoding cp1252",
             )
         )

@@ -66,7 +66,8 @@ class KeyRing:
             mode = path.stat().st_mode
         except OSError as error:
             raise InputError(
-                f"the keys {path} cannot be opened: {error.strerror}", hint="check that the folder of the hubs exists"
+                f"the keys {path} cannot be opened: {error.strerror}",
+                hint="check the folder of the hubs; recall hub add makes one",
             ) from error
         if mode & OTHERS:
             raise InputError(

@@ -224,6 +224,12 @@ def make_remote(spec: str, *, dim: int | None = None, environ: Mapping[str, str]
     model, url = (model, f"http{url}") if at else (spec.removeprefix(KIND), DEFAULT_URL)
     if not spec.startswith(KIND) or not model.strip():
         raise UsageError(f"there is no embedder {spec!r}", hint=f"write {SPEC}, as in {KIND}text-embedding-3-small")
+    if not at and "@" in model:
+        # Taken for a model's name, it would send every document to OpenAI.
+        raise UsageError(
+            f"the address in {spec!r} is no http or https URL",
+            hint=f"write {SPEC}, as in {KIND}m@http://127.0.0.1:8080/v1",
+        )
     # A hub's settings name the endpoint, and a hub may come from elsewhere: OpenAI's key goes to OpenAI alone.
     names = (KEY, OPENAI_KEY) if url.rstrip("/") == DEFAULT_URL else (KEY,)
     return RemoteEmbedder(model.strip(), url, key_of(names, environ, of="the embedder"), dim=dim)

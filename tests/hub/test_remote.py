@@ -247,7 +247,17 @@ def test_a_spec_names_model_and_address(spec: str) -> None:
     assert make_remote(embedder.name, dim=4, environ={}).fingerprint == embedder.fingerprint
 
 
-@pytest.mark.parametrize("spec", ["openai:", "openai:@https://x.org/v1", "openai:m@http://", "openai:m@https://x y/v1"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "openai:",
+        "openai:@https://x.org/v1",
+        "openai:m@http://",
+        "openai:m@https://x y/v1",
+        "openai:m@127.0.0.1:1/v1",
+        "openai:m@ftp://x/v1",
+    ],
+)
 def test_what_is_no_spec_is_said(spec: str) -> None:
     with pytest.raises(UsageError):
         make_remote(spec, dim=4, environ={})
