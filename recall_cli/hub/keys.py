@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import secrets
-import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from recall_cli.core.dbfile import connect, unreadable
+from recall_cli.core.dbfile import DAMAGE, connect, unreadable
 from recall_cli.errors import InputError, StoreError
 
 FILE = "keys.db"
@@ -160,5 +159,5 @@ class KeyRing:
     def _failures(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except DAMAGE as error:
             raise unreadable(self.path, error) from error
