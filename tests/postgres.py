@@ -129,6 +129,7 @@ class Cable:
             while data := a.recv(65536):
                 self._whole.wait()
                 b.sendall(data)
+        self._whole.wait()  # an end does not come through either
         for end in (a, b):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,82 @@
+"""Connections to a database that stops answering, goes away, and comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from recall_cli.core.embed import HashEmbedder
+from recall_cli.engine.pg_claims import Claims
+from recall_cli.engine.pg_feed import Feed
+from recall_cli.engine.postgres import PostgresStore
+from recall_cli.errors import StoreError
+from tests.postgres import Cable, Server
+
+ASKS: dict[str, Callable[[PostgresStore], object]] = {
+    "read": lambda store: store.get(1),
+    "write": lambda store: store.save("key", {}),
+    "feed": lambda store: Feed(store.database, "v").read(),
+}
+
+
+@pytest.fixture
+def far(postgres: Server, database: str, cable: Cable, monkeypatch: pytest.MonkeyPatch) -> PostgresStore:
+    for name in ("postgres.READ_S", "postgres.WRITE_S", "pg_feed.READ_S", "pg_claims.CLAIM_S"):
+        monkeypatch.setattr(f"recall_cli.engine.{name}", 0.3)
+    return PostgresStore(postgres.through(database, cable.folder), embedder=HashEmbedder())
+
+
+@pytest.mark.parametrize("what", ASKS)
+def test_no_wait_is_without_end(far: PostgresStore, cable: Cable, what: str) -> None:
+    cable.cut()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ASKS[what], far)
+        try:
+            with pytest.raises(StoreError, match="did not answer in time"):
+                asked.result(20)
+        finally:
+            cable.mend()
+    far.close()
+
+
+def test_a_database_that_failed_is_left_alone_but_by_who_probes(far: PostgresStore, cable: Cable) -> None:
+    cable.cut()
+    with pytest.raises(StoreError, match="in time"):
+        far.get(1)
+    with pytest.raises(StoreError, match="does not answer"):
+        far.get(1)
+    cable.mend()
+    cable.tear()
+    far.database.renew()
+    with far.database.connection(5.0, probe=True) as db:
+        assert db.execute("SELECT 1").fetchone() == (1,)
+    assert far.get(1) is None, "who probed told the others"
+    far.close()
+
+
+def test_a_claim_is_one_sessions_and_ends_with_it(
+    far: PostgresStore, postgres: Server, database: str, cable: Cable
+) -> None:
+    near = PostgresStore(database, embedder=HashEmbedder())
+    mine, theirs = Claims(far.database), Claims(near.database)
+    identity = bytes(range(16))
+    assert mine.take(identity)
+    assert not theirs.take(identity)
+    mine.give_back(identity)
+    assert theirs.take(identity)
+    theirs.give_back(identity)
+    assert mine.take(identity)
+    cable.tear()
+    for _ in range(1_000):
+        if theirs.take(identity):
+            break
+    else:
+        pytest.fail("a claim outlived its session")
+    with pytest.raises(StoreError):
+        mine.take(identity)
+    theirs.close()
+    mine.close()
+    near.close()
+    far.close()
