@@ -139,7 +139,7 @@ def local(
 def cold(spaces: Spaces, replica: SharedCache, calls: int) -> list[dict[str, Any]]:
     """Time lookups of a replica that holds nothing, and count its nearest neighbours that are the nearest."""
     rows = []
-    n = min(calls, 1_000)
+    n = min(calls, 500)
     for space in list(spaces)[:3]:
         facts = {"partition_rows": len(spaces[space])}
         exact = arm("exact, from the database", replica, pick(spaces, space, n), Outcome.EXACT)
@@ -195,7 +195,7 @@ def following(url: str, embedder: Any, **options: Any) -> Iterator[SharedCache]:
         embedder=embedder, policy=StaticPolicy(TAU), store=PostgresStore(url, embedder=embedder), **options
     )
     try:
-        Follower(cache).start()
+        Follower(cache, fault=lambda error: print("a turn failed:", error, file=sys.stderr)).start()
         yield cache
     finally:
         cache.close()

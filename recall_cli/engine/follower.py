@@ -101,6 +101,7 @@ class Follower:
     def _run(self) -> None:
         while not self._stopping:
             self._wake.clear()
+            is_idle = True
             try:
                 self.turn()
                 if not self._works:
@@ -109,12 +110,11 @@ class Follower:
                     self._works = True
                     self._healed()
                 self._tidy()
+                is_idle = not self._wanted
             except Exception as error:  # whatever it is, the next turn may do better, and nothing stale is served
                 self._works = False
-                self._wanted.clear()
                 self._fault(error)
-                self._wake.clear()
-            if not self._wanted:
+            if is_idle:
                 self._wake.wait(POLL_S)
             self._since_tidy += POLL_S
 
