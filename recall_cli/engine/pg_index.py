@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -90,11 +91,10 @@ def bring(store: PostgresStore, id: int) -> tuple[bytes, Completion, str] | None
 
 def nearest(store: PostgresStore, partition: bytes, vector: Vector, k: int, now: float) -> list[Near]:
     """Return up to k neighbours, best first, of one partition: exact ones without a graph, nearly so with one."""
-    query = sql.SQL(NEAREST).format(dim=sql.Literal(store.dim), entry=sql.SQL(_ENTRY), live=sql.SQL(_LIVE))
     asked = {"vector": vector.astype(np.float32), "partition": partition, "k": k, "now": now}
     with store.database.connection(READ_S) as db:
         # Not prepared: a plan for any partition could use no graph, which are of one each.
-        rows = db.execute(query, asked, prepare=False).fetchall()
+        rows = db.execute(_nearest_in(store.dim), asked, prepare=False).fetchall()
     return [Near(Entry(*row[:12]), row[12], text_of(row[13])) for row in rows]
 
 
@@ -137,6 +137,13 @@ def tend_graphs(database: Database, at_least: int = GRAPH_FROM) -> tuple[int, in
         for name in fresh:
             _make_graph(db, name, *large[name])
     return len(fresh), len(stale)
+
+
+@cache
+def _nearest_in(dim: int) -> bytes:
+    """Return the search of vectors so wide; put together once, as that takes longer than sending it."""
+    query = sql.SQL(NEAREST).format(dim=sql.Literal(dim), entry=sql.SQL(_ENTRY), live=sql.SQL(_LIVE))
+    return query.as_bytes(None)
 
 
 def _make_graph(db: Any, name: str, partition: bytes, dim: int) -> None:
