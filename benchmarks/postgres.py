@@ -3,7 +3,7 @@
     python benchmarks/postgres.py --out results/postgres.json [--entries 200000] [--calls 2000] [--outage 30]
 
 PostgreSQL with pgvector runs beside it, on the same machine, over a socket, with fsync on and otherwise as installed.
-Half of the entries are one partition, a tenth another, and the rest are partitions of 2,000. Every lookup is checked:
+Half of the entries are one partition, a tenth another, and the rest are partitions of 1,900. Every lookup is checked:
 what it is, and whose answer. Embedded and shared are timed in turns, in one thread; compare ratios and processor time
 rather than wall times, which a busy machine stretches.
 """
@@ -41,7 +41,8 @@ from recall_cli.server.hot import HotStore
 from recall_cli.types import Completion, Lookup, Outcome, Put, Request, Store, Usage
 
 TAU, NEAR = 0.8, 0.8
-SMALL = 2_000
+SMALL = 1_900
+"""Rows of most partitions: as many as are compared whole."""
 BATCH = 64
 """Answers stored at a time, as the server does."""
 BODY = b'{"choices": [{"message": {"content": "%s"}, "finish_reason": "stop"}], "text": "' + b"word " * 300 + b'"}'
@@ -54,7 +55,9 @@ Spaces = dict[str, list[str]]
 def make_spaces(entries: int) -> Spaces:
     """Return the texts by namespace, each namespace a partition."""
     texts = sentences(entries, seed=1)
-    cuts = [entries // 2, entries // 10, *[SMALL] * ((entries - entries // 2 - entries // 10) // SMALL)]
+    cuts = [entries // 2, entries // 10]
+    while (left := entries - sum(cuts)) > 0:
+        cuts.append(min(SMALL, left))
     spaces, at = {}, 0
     for number, size in enumerate(cuts):
         spaces[f"space-{number}-of-{size}"] = texts[at : at + size]
@@ -166,18 +169,18 @@ def recall(spaces: Spaces, replica: SharedCache, space: str, n: int) -> dict[str
     return {"recall_at_1_near": found / near, "near_n": near, "queries": len(queries)}
 
 
-def propagation(one: SharedCache, other: SharedCache, times: int) -> dict[str, Any]:
+def propagation(one: SharedCache, other: SharedCache, space: str, times: int) -> dict[str, Any]:
     """Return how long after a write was acknowledged another replica serves it, from memory, as it does in service."""
     delays = []
     for number, text in enumerate(sentences(times, seed=2)):
-        request = text_request(text, "space-2-of-2000")
+        request = text_request(text, space)
         one.put_many([Put(request, Completion(BODY % text.encode()))])
         started = time.perf_counter()
         while request.identity not in other._shelf.by_identity:
             time.sleep(0.002)
         delays.append(time.perf_counter() - started)
         expect(Outcome.EXACT)(request, other.get(request))
-        near = text_request(text + " please", "space-2-of-2000")
+        near = text_request(text + " please", space)
         expect(Outcome.SEMANTIC)(near, other.get(near))
         time.sleep(0.013 * (number % 16))  # at any moment between two looks at the feed
     return {"times": times, "p50_ms": round(1e3 * median(delays), 1), "max_ms": round(1e3 * max(delays), 1)}
@@ -249,7 +252,7 @@ def run(arguments: argparse.Namespace, folder: Path) -> tuple[list[dict[str, Any
             with following(url, embedder, held_bytes=4 << 30) as shared:
                 summary["held"] = hold(shared, spaces)
                 more, summary["ratios"] = local(spaces, shared, embedded, arguments.calls)
-                summary["propagation"] = propagation(nothing, shared, arguments.times)
+                summary["propagation"] = propagation(nothing, shared, list(spaces)[2], arguments.times)
         embedded.close()
         rows += more
         if arguments.outage:

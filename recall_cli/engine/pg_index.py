@@ -58,7 +58,7 @@ SELECT id, public.vector_send(vector) FROM recall.vectors WHERE tenant = current
 COUNT = "SELECT count(*) FROM recall.entries WHERE tenant = current_user AND partition = %s"
 LARGE = f"""
 SELECT partition, public.vector_dims(vector) FROM recall.vectors
-GROUP BY 1, 2 HAVING count(*) >= %s ORDER BY count(*) DESC LIMIT {GRAPHS}"""
+GROUP BY 1, 2 HAVING count(*) > %s ORDER BY count(*) DESC LIMIT {GRAPHS}"""
 MADE = """
 SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
 WHERE indrelid = 'recall.vectors'::regclass AND starts_with(relname::text, 'near_') AND (indisvalid OR NOT %s)"""
