@@ -22,7 +22,7 @@ TIDY_S = 30.0
 WANTED = 1_000
 """Partitions that may wait to be brought; of more the oldest are left to the next request for them."""
 REFUSED = 10_000
-"""Partitions remembered to be larger than memory."""
+"""Partitions remembered that cannot be held: larger than memory, or with a vector that no index takes."""
 
 _log = logging.getLogger(__name__)
 
@@ -123,9 +123,11 @@ class Follower:
         while batch := [waiting.popleft() for _ in range(min(len(waiting), 500))]:
             try:
                 pg_policy.pool(self._store, self._version, batch)
-            except StoreError:
-                waiting.extendleft(reversed(batch))
-                raise
+            except StoreError as error:
+                if self._store.database.is_down:
+                    waiting.extendleft(reversed(batch))
+                    raise
+                self._fault(error)  # labels that cannot be written must not keep everything else waiting
 
     def _bring_page(self) -> None:
         """Bring a page of the partition that was asked for first."""
@@ -134,13 +136,21 @@ class Follower:
             partition, after = next(iter(self._wanted.items()))
         except (StopIteration, RuntimeError):  # none, or one was asked for just now: the next turn
             return
-        if not after:
-            cache.held.begin(partition)
-        page = pg_index.read_page(self._store, partition, after)
-        if not after and len(page) == PAGE and pg_index.count(self._store, partition) > cache.held.most_rows:
-            self._refuse(partition)
+        try:
+            if not after:
+                cache.held.begin(partition)
+            page = pg_index.read_page(self._store, partition, after)
+            if not after and len(page) == PAGE and pg_index.count(self._store, partition) > cache.held.most_rows:
+                self._refuse(partition)
+                _log.warning("a partition is larger than the memory for partitions: it is searched in the database")
+                return
+            cache.hold(page)
+        except (StoreError, ValueError) as error:
+            if self._store.database.is_down:
+                raise
+            self._refuse(partition)  # one that cannot be held must not keep the others waiting
+            self._fault(error)
             return
-        cache.hold(page)
         if len(page) == PAGE:
             self._wanted[partition] = page[-1][0].id
             return
@@ -153,7 +163,6 @@ class Follower:
         self._refused[partition] = None
         if len(self._refused) > REFUSED:
             self._refused.popitem(last=False)
-        _log.warning("a partition is larger than the memory for partitions: it is searched in the database")
 
     def _tidy(self) -> None:
         if self._since_tidy >= TIDY_S:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -314,3 +315,25 @@ def test_writers_of_one_tenant_wait_for_each_other_and_ids_commit_in_order(repli
         second.result(20)
     assert order == ["one", "other"]
     assert [one.store.text(entry.id) for entry in one.store.entries()] == ["first", "second"]
+
+
+def test_what_cannot_be_held_or_written_keeps_nothing_else_waiting(replica: Make, database: str) -> None:
+    faults: list[BaseException] = []
+    cache, _ = replica(adaptive())
+    follower = Follower(cache, fault=faults.append)
+    follower.turn()
+    put(cache, "prompt")
+    found = cache.get(text_request("another prompt"))
+    with psycopg.connect(database, autocommit=True) as db:
+        db.execute("UPDATE recall.vectors SET vector = '[1, 0]'")
+        db.execute("ALTER TABLE recall.labels ADD CHECK (namespace <> '')")
+    cache.observe(text_request("another prompt", ""), found, same=True)
+    cache.labels[0] = dataclasses.replace(cache.labels[0], namespace="")
+    fine = text_request("fine", "another space")
+    cache.put(fine, Completion(b"x"))
+    cache.get(fine)
+    settle(follower)
+    assert [type(fault) for fault in faults] == [StoreError, StoreError]
+    assert not cache.labels
+    assert len(cache) == 1, "the other partition is here"
+    assert cache.get(fine).decision.outcome is Outcome.EXACT
