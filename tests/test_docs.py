@@ -21,11 +21,27 @@ from tests.server.fake import FakeUpstream, Reply, Seen
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
+README = ROOT / "README.md"
 PAGES = [*DOCS, ROOT / "CONTRIBUTING.md"]
 FENCE = re.compile(r"((?:<!-- [^\n]* -->\n)*)```(\w*)\n(.*?)```", re.S)
 SHELL = {"bash", "console"}
 KNOWN = {"", *SHELL, "python", "json", "toml", "text", "sql"}
-OTHERS = {"pip", "python3", "curl", "docker", "psql", "pytest", "ruff", "mypy", "export", ".", "cp", "systemctl", "git"}
+OTHERS = {
+    "pip",
+    "python",
+    "python3",
+    "curl",
+    "docker",
+    "psql",
+    "pytest",
+    "ruff",
+    "mypy",
+    "export",
+    ".",
+    "cp",
+    "systemctl",
+    "git",
+}
 """Programs in the pages' shell blocks that are not ours."""
 
 
@@ -103,24 +119,38 @@ def test_python_runs(
     assert ran
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if re.search("```(bash|console)", page.read_text("utf-8"))], ids=lambda p: p.name
-)
+def found(words: list[str]) -> tuple[Any, Any, list[str]]:
+    """The context of a command line, the command that it names, and what follows the name."""
+    root: Any = get_command(app)
+    command, rest = root, words[1:]
+    while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        names = rest[0].split("|")
+        assert set(names) <= command.commands.keys(), " ".join(words)
+        command, rest = command.commands[names[0]], rest[1:]
+    return root.make_context("recall", words[1:2], resilient_parsing=True), command, rest
+
+
+@pytest.mark.parametrize("page", [*PAGES, README], ids=lambda page: page.name)
 def test_commands_are_ones_that_recall_takes(page: Path) -> None:
     for _, language, content in blocks(page):
-        if language not in SHELL:
-            continue
-        for words in commands(content):
-            if words[0] != "recall":
-                assert words[0] in OTHERS, f"{page.name}: {words[0]}"
+        for words in commands(content) if language in SHELL else ():
+            program = Path(words[0]).name or words[0]
+            if program != "recall":
+                assert program in OTHERS, f"{page.name}: {program}"
                 continue
-            # Read as click would, and not run: an unknown option, command or missing argument raises here.
-            root: Any = get_command(app)
-            context = root.make_context("recall", words[1:2] or ["--version"], resilient_parsing=True)
-            command, rest = root.commands[words[1]], words[2:]
-            while hasattr(command, "commands"):
-                command, rest = command.commands[rest[0]], rest[1:]
+            # Read as it would be read, and not run: an unknown option or a missing argument raises here.
+            context, command, rest = found(words)
             command.make_context(words[1], list(rest), parent=context)
+
+
+@pytest.mark.parametrize("page", [*PAGES, README], ids=lambda page: page.name)
+def test_commands_within_sentences_too(page: Path) -> None:
+    prose = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for said in re.findall(r"`(recall [^`]+)`", prose):
+        _, command, rest = found(said.split())
+        known = {"--help", *(name for param in command.params for name in (*param.opts, *param.secondary_opts))}
+        for option in re.findall(r"--[a-z][a-z-]+", " ".join(rest)):
+            assert option in known, f"{page.name}: {said}"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +191,7 @@ def test_every_command_and_option_has_help() -> None:
     walk(root, "recall")
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, README], ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for text, target in re.findall(r"\[([^\]]+)\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         if target.startswith(("http://", "https://")):
