@@ -39,14 +39,14 @@ class StackChart:
         room = WIDTH - 2 - (0.0 if self.whole else GAP + written)
         top = self.whole or max(totals, default=0.0) or 1.0
         named, high = legend(self.parts)
-        bars = [self._bar(high + at * BAR_PITCH, *row, room / top) for at, row in enumerate(self.rows)]
+        bars = [self._bar(high + at * BAR_PITCH, *row, top, room) for at, row in enumerate(self.rows)]
         return named + "".join(bars), high + len(self.rows) * BAR_PITCH + 4
 
-    def _bar(self, y: float, label: str, values: tuple[float, ...], scale: float) -> str:
+    def _bar(self, y: float, label: str, values: tuple[float, ...], top: float, room: float) -> str:
         pieces = [f'<text x="0" y="{y + 14:g}" class="ink">{text(clipped(label))}</text>']
         x = 0.0
         for (name, colour), value in zip(self.parts, values, strict=True):
-            width = max(0.0, value) * scale
+            width = max(0.0, value) / top * room  # in this order: room / top of a tiny top is no number
             told = text(f"{label}, {name}: {self.form(value)}")
             place = f'x="{x:.1f}" y="{y + 20:g}" width="{width:.1f}" height="{BAR_HEIGHT}"'
             pieces.append(f'<g><title>{told}</title><rect {place} class="fill{colour}"/></g>')

@@ -54,17 +54,24 @@ def policy(request: pytest.FixtureRequest) -> Policy:
     return made
 
 
+@pytest.fixture(params=MAKERS.values(), ids=list(MAKERS))
+def fresh(request: pytest.FixtureRequest) -> Policy:
+    """A policy that no other test has asked: loading a state fits it anew, and so to all that was decided since."""
+    made: Policy = request.param()
+    return made
+
+
 @given(low=SIMILARITY, high=SIMILARITY)
 def test_a_closer_candidate_is_never_served_less(policy: Policy, low: float, high: float) -> None:
     low, high = sorted((low, high))
     assert policy.decide("n", Evidence(low)).serve <= policy.decide("n", Evidence(high)).serve
 
 
-def test_state_round_trips_as_json(policy: Policy) -> None:
-    other = StaticPolicy(0.1) if isinstance(policy, StaticPolicy) else AdaptivePolicy()
-    other.load(json.loads(json.dumps(policy.state())))
+def test_state_round_trips_as_json(fresh: Policy) -> None:
+    other = StaticPolicy(0.1) if isinstance(fresh, StaticPolicy) else AdaptivePolicy()
+    other.load(json.loads(json.dumps(fresh.state())))
     for similarity in (0.1, 0.5, 0.95):
-        ours, theirs = policy.decide("n", Evidence(similarity)), other.decide("n", Evidence(similarity))
+        ours, theirs = fresh.decide("n", Evidence(similarity)), other.decide("n", Evidence(similarity))
         assert ours.serve == theirs.serve
         assert ours.cutoff == pytest.approx(theirs.cutoff, abs=1e-3)
 
