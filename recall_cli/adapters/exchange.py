@@ -21,6 +21,7 @@ import orjson
 
 from recall_cli.core.cache import Cache
 from recall_cli.core.compare import Comparator
+from recall_cli.core.embed import reads_all
 from recall_cli.server import openai
 from recall_cli.server.asgi import JSON, Headers
 from recall_cli.server.dialect import BY_PATH, OPENAI, Dialect
@@ -84,22 +85,31 @@ class Exchange:
 
     :param allow_sampled: answer also calls whose temperature is unset or above 0.
     :param share_scope: "credential" (the default), "user" or "all", as for `recall serve`.
+    :param learn_usage: ask for the usage in OpenAI streams too, and keep it from callers that did not: a stored stream
+        then has its counts. Off for servers that refuse `stream_options`.
     """
 
-    def __init__(self, cache: Cache, *, allow_sampled: bool = False, share_scope: str = "credential") -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        *,
+        allow_sampled: bool = False,
+        share_scope: str = "credential",
+        learn_usage: bool = True,
+    ) -> None:
         self.cache = cache
         self.outcomes: Counter[str] = Counter()
         """Requests by outcome."""
         self.faults: Counter[str] = Counter()
         """Faults of the cache, which no caller met, by where they happened."""
-        self._settings = Settings(allow_sampled=allow_sampled, share_scope=share_scope)
+        self._settings = Settings(allow_sampled=allow_sampled, share_scope=share_scope, learn_usage=learn_usage)
         self._planner = Planner(Walls(tenant_key(cache.store), self._settings), self._settings)
         self._compare = Comparator(cache.embedder)
         self._serial = itertools.count(1)
         self._prefix = "req_recall_" + os.urandom(6).hex()
 
     def open(
-        self, method: str, origin: bytes, path: str, query: bytes, headers: Headers, raw: bytes
+        self, *, method: str, origin: bytes, path: str, query: bytes, headers: Headers, raw: bytes
     ) -> Reply | Errand | None:
         """Return a stored answer, an errand, or None for a request that is none of ours.
 
@@ -122,10 +132,11 @@ class Exchange:
             if made is not None:
                 self.outcomes[found.decision.outcome] += 1
                 return made
+            found = withheld(found, "cache_fault")
         if planned.controls.only_if_cached:
             return _not_stored(dialect)
         sent = raw
-        if planned.stream and dialect is OPENAI and not planned.wants_usage:
+        if self._settings.learn_usage and planned.stream and dialect is OPENAI and not planned.wants_usage:
             sent = openai.ask_usage(raw, planned.body) or raw
         decision = withheld(found, "audited").decision if found.audit else found.decision
         return self._counted(Errand(dialect, decision, sent, planned, found))
@@ -137,10 +148,7 @@ class Exchange:
 
     def _find(self, ask: Ask) -> Lookup:
         request = ask.request
-        reads_all = getattr(self.cache.embedder, "reads_all", None)
-        if not request.exact_only and reads_all is not None and not reads_all(request.text):
-            # Two such texts may differ in what the embedder never saw: they are matched by identity alone.
-            request.exact_only = True
+        request.exact_only = request.exact_only or not reads_all(self.cache.embedder, request.text)
         found = self.cache.get(request)
         if found.completion is None:
             return found

@@ -16,6 +16,7 @@ from langchain_core.messages import message_to_dict, messages_from_dict
 from langchain_core.outputs import ChatGeneration, Generation
 
 from recall_cli.core.cache import Cache
+from recall_cli.core.embed import reads_all
 from recall_cli.core.request import parse_body
 from recall_cli.core.text_facts import is_anaphoric
 from recall_cli.types import Bypass, Completion, Lookup, Request
@@ -72,9 +73,8 @@ class RecallCache(BaseCache):
         self.cache.delete([entry.id for entry in self.cache.store.entries()])
 
     def _find(self, request: Request) -> Lookup:
-        reads_all = getattr(self.cache.embedder, "reads_all", None)
         if not request.exact_only:
-            request.exact_only = is_anaphoric(request.text) or not (reads_all is None or reads_all(request.text))
+            request.exact_only = is_anaphoric(request.text) or not reads_all(self.cache.embedder, request.text)
         return self.cache.get(request)
 
     def _request(self, prompt: str, llm_string: str) -> Request | None:

@@ -14,6 +14,7 @@ from litellm.caching.caching import Cache as LiteLLMCache
 from litellm.litellm_core_utils.model_param_helper import ModelParamHelper
 
 from recall_cli.core.cache import Cache
+from recall_cli.core.embed import reads_all
 from recall_cli.core.request import parse_body
 from recall_cli.core.text_facts import is_anaphoric
 from recall_cli.server.proxy import completion, is_finished, storable
@@ -94,7 +95,6 @@ class RecallCache(LiteLLMCache):
         request = parse_body(PROVIDER, body, tenant=tenant)
         if isinstance(request, Bypass) or (request.sampled and not self._allow_sampled):
             return None
-        reads_all = getattr(self.recall.embedder, "reads_all", None)
         if not request.exact_only:
-            request.exact_only = is_anaphoric(request.text) or not (reads_all is None or reads_all(request.text))
+            request.exact_only = is_anaphoric(request.text) or not reads_all(self.recall.embedder, request.text)
         return request

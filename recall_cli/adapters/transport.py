@@ -27,7 +27,7 @@ class CachedTransport:
 
     :param inner: what asks; by default the client library's own HTTPTransport. Name one for proxies or TLS of
         your own: a client that is given a transport leaves those to it.
-    :param options: `allow_sampled` and `share_scope`, as `Exchange` takes them.
+    :param options: `allow_sampled`, `share_scope` and `learn_usage`, as `Exchange` takes them.
     """
 
     def __init__(self, cache: Cache, inner: Any = None, **options: Any) -> None:
@@ -198,7 +198,8 @@ def _library(request: Any) -> Any:
 def _open(exchange: Exchange, request: Any, raw: bytes) -> Reply | Errand | None:
     url = request.url
     origin = f"{url.scheme}://{url.netloc.decode()}".encode()
-    return exchange.open(request.method, origin, url.path, url.query, _lower(request.headers.raw), raw)
+    headers = _lower(request.headers.raw)
+    return exchange.open(method=request.method, origin=origin, path=url.path, query=url.query, headers=headers, raw=raw)
 
 
 def _sent(library: Any, request: Any, errand: Errand) -> Any:

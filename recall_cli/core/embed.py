@@ -39,6 +39,15 @@ def make_embedder(name: str, *, tokens: str = "auto") -> Embedder:
     raise EmbedderError(f"there is no embedder named {name!r}", hint=f"choose one of {', '.join(NAMES)}")
 
 
+def reads_all(embedder: Embedder, text: str) -> bool:
+    """Return whether all of a text goes into its vector; an embedder that cannot tell is taken to read all.
+
+    Two texts that differ in what the embedder never saw have one vector: they may only be matched by identity.
+    """
+    ask = getattr(embedder, "reads_all", None)
+    return ask is None or bool(ask(text))
+
+
 class HashEmbedder:
     """A deterministic stub: blake3 bytes as a vector. Equal text matches; meaning does not exist.
 

@@ -20,7 +20,7 @@ import pytest
 from recall_cli import AsyncCachedTransport, CachedTransport, open_cache
 from recall_cli.core.cache import Cache
 from recall_cli.errors import StoreError
-from recall_cli.types import Evidence, Json, Verdict
+from recall_cli.types import Completion, Evidence, Json, Verdict
 from tests.server.answers import chat, chat_stream, message, provider, reply_with
 from tests.server.fake import EMBEDDER, FakeUpstream, Handler, Reply
 from tests.server.test_sdks import PROMPT, chat_streamed, chat_whole, claude_streamed, claude_whole, told
@@ -155,6 +155,39 @@ def test_usage_that_nobody_asked_for_is_kept_from_the_caller(serve: Serve, cache
         hit, outcome = chat_whole(client)
     assert outcome == "EXACT"
     assert hit["usage"]["total_tokens"] == 19
+
+
+def test_a_server_that_refuses_stream_options_is_not_asked_for_the_usage(serve: Serve, cache: Cache) -> None:
+    upstream = serve(lambda seen: reply_with(chat(), seen))
+    with chats(upstream, cache, learn_usage=False) as client:
+        turns: Any = [{"role": "user", "content": PROMPT}]
+        assert list(client.chat.completions.create(model="m", temperature=0, messages=turns, stream=True))
+        assert "stream_options" not in upstream.seen[0].json
+        assert ask(client) == "EXACT"
+
+
+def test_texts_longer_than_the_embedder_reads_are_matched_by_identity(serve: Serve, cache: Cache) -> None:
+    long = "word " * 600
+    with chats(serve(), cache) as client:
+        assert ask(client, f"{long} one").startswith("MISS")
+        assert ask(client, f"{long} two") == "MISS; reason=exact_only"
+        assert ask(client, f"{long} one") == "EXACT"
+
+
+def test_an_answer_that_cannot_be_replayed_is_asked_for_and_replaced(
+    serve: Serve, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream = serve()
+    with chats(upstream, cache) as client:
+        ask(client)
+        (entry,) = cache.store.entries()
+        broken = Completion(b"{", "m")
+        monkeypatch.setattr(cache.store, "get", lambda id, identity=None: broken)
+        turns: Any = [{"role": "user", "content": PROMPT}]
+        assert list(client.chat.completions.create(model="m", temperature=0, messages=turns, stream=True))
+        monkeypatch.undo()
+        assert [row.id for row in cache.store.entries()] != [entry.id]
+        assert ask(client) == "EXACT"
 
 
 @pytest.mark.parametrize(
