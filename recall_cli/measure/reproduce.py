@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
@@ -22,9 +23,6 @@ from recall_cli.types import Progress, Result, Warn
 QUOTED = re.compile(r"<!-- recall:result (\S+) ")
 AT_MOST = {"runs": 20, "lookups": 500, "entries": 10_000, "corpus": 10_000}
 """What a quick run measures of each: intervals widen, and rows of larger sizes are left out."""
-QUOTED_IN_ROWS = ("ratios", "by_kind")
-"""Of a summary, what stands in README's tables beside the rows."""
-
 Run = Callable[[Progress | None], Result]
 
 
@@ -58,12 +56,13 @@ def run(paths: Sequence[str], *, quick: bool = False, progress: Progress | None 
             result.summary[name] = {"command": then.command, "run": False, "reason": str(reason)}
             continue
         compared = compare_results.run(then, now, names=(name, "now"), apart=tuple(AT_MOST) if quick else ())
-        result.rows += [{"result": name, **row} for row in compared.rows if _is_quoted(row["measure"])]
+        rows = [{"result": name, **row} for row in compared.rows if _is_quoted(row["measure"])]
+        result.rows += rows
         result.summary[name] = {
             "command": then.command,
             "run": True,
             "took_s": round(time.perf_counter() - started, 1),
-            "verdicts": compared.summary["verdicts"],
+            "verdicts": dict(Counter(row["verdict"] for row in rows)),
             "left_out": compared.summary["only_in_a"] if quick else [],
         }
         result.warnings += [Warn(warn.code, f"{name}: {warn.message}", warn.hint) for warn in compared.warnings]

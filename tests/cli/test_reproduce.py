@@ -33,7 +33,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_rates_come_out_the_same(name: str, recorded: Path) -> None:
     path = str(recorded / f"{name}.json")
     result = reproduce.run([path])
-    assert result.summary[f"{name}.json"]["run"]
+    told = result.summary[f"{name}.json"]
+    assert told["run"]
+    assert sum(told["verdicts"].values()) == len(result.rows)
     rates = [row for row in result.rows if row["unit"] == "difference"]
     assert rates
     for row in rates:
