@@ -34,7 +34,7 @@ BUSY = 0.6
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def held_share(replicas: int, skew: float, rows: int, routed: bool, requests: int = 400_000) -> float:
+def held_share(replicas: int, skew: float, rows: int, routed: bool, requests: int = 60_000) -> float:
     """Return the share of requests whose partition is in memory where they arrive, after a warm-up as long.
 
     :param rows: entries that one replica holds, at the simulation's scale.
@@ -44,9 +44,9 @@ def held_share(replicas: int, skew: float, rows: int, routed: bool, requests: in
     partitions = ENTRIES // SCALE // PARTITION_ROWS
     popularity = np.arange(1, partitions + 1, dtype=float) ** -skew
     sizes = np.maximum(1, random.pareto(1.5, partitions) * PARTITION_ROWS / 2).astype(int)
+    if routed:  # one replica sees all requests for its part of the partitions; else a part of all requests
+        popularity[random.integers(0, replicas, partitions) > 0] = 0.0
     asked = random.choice(partitions, 2 * requests, p=popularity / popularity.sum())
-    # One replica sees its part of the requests: of the partitions when they are routed, of everything when not.
-    asked = asked[asked % replicas == 0] if routed else asked[:: max(1, replicas)]
     held, hits = Held(rows, 1), 0
     for number, partition in enumerate(asked.tolist()):
         key = partition.to_bytes(4, "big")

@@ -42,7 +42,7 @@ from recall_cli.types import (
 )
 
 HELD_BYTES = 1 << 30
-"""Bytes of partitions in memory unless told otherwise: some 600,000 entries of 256 dimensions."""
+"""Bytes of partitions in memory unless told otherwise: some 490,000 entries of 256 dimensions."""
 STALE_S = 5.0
 """Seconds without news of the other replicas after which nothing is served from memory: what was deleted there must
 not live on here."""

@@ -21,6 +21,7 @@ from recall_cli.core.request import text_request
 from recall_cli.core.store import NotAtHand
 from recall_cli.engine import pg_feed, pg_index, pg_upkeep
 from recall_cli.engine.follower import Follower
+from recall_cli.engine.held import ENTRY_BYTES
 from recall_cli.engine.postgres import PostgresStore
 from recall_cli.engine.shared import SharedCache
 from recall_cli.errors import StoreError
@@ -31,6 +32,8 @@ PROMPTS = [
     f"How do I {verb} my {thing}?" for verb in ("reset", "change", "find", "lose") for thing in ("key", "cat", "bike")
 ]
 ASKED = [*PROMPTS, *(prompt.upper() for prompt in PROMPTS), "Something else entirely", "", "How do I find a cat?"]
+ROW = 4 * STATIC.dim + ENTRY_BYTES
+"""Memory that one entry is held to take."""
 Make = Callable[..., tuple[SharedCache, Follower]]
 
 
@@ -121,7 +124,7 @@ def test_memory_holds_no_more_than_it_is_given(replica: Make) -> None:
     requests = [text_request(f"prompt {n}", f"space {n % 6}") for n in range(60)]
     for request in requests:
         writer.put(request, Completion(b"answer"))
-    cache, follower = replica(held_bytes=25 * (4 * STATIC.dim + 700))
+    cache, follower = replica(held_bytes=25 * ROW)
     for request in requests:
         assert cache.get(request).decision.outcome is Outcome.EXACT
         settle(follower)
@@ -139,7 +142,7 @@ def test_a_partition_that_has_no_room_is_searched_in_the_database(
     writer, _ = replica()
     for prompt in PROMPTS:
         put(writer, prompt)
-    cache, follower = replica(held_bytes=10 * (4 * STATIC.dim + 700))
+    cache, follower = replica(held_bytes=10 * ROW)
     for _ in range(2):
         assert cache.get(text_request(PROMPTS[0])).decision.outcome is Outcome.EXACT
         settle(follower)
