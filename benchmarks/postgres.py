@@ -2,7 +2,8 @@
 
     python benchmarks/postgres.py --out results/postgres.json [--entries 200000] [--calls 2000] [--outage 30]
 
-PostgreSQL with pgvector runs beside it, on the same machine, over a socket, with fsync on and otherwise as installed.
+PostgreSQL with pgvector runs beside it, on the same machine, over a socket, with fsync on, 1 GB of shared
+buffers, and otherwise as installed.
 Half of the entries are one partition, a tenth another, and the rest are partitions of 1,900. Every lookup is checked:
 what it is, and whose answer. Embedded and shared are timed in turns, in one thread; compare ratios and processor time
 rather than wall times, which a busy machine stretches.
@@ -41,6 +42,8 @@ from recall_cli.server.hot import HotStore
 from recall_cli.types import Completion, Lookup, Outcome, Put, Request, Store, Usage
 
 TAU, NEAR = 0.8, 0.8
+BUFFERS = "1GB"
+"""The server's memory for pages: with less than the graphs take, a search reads them again and again."""
 SMALL = 1_900
 """Rows of most partitions: as many as are compared whole."""
 BATCH = 64
@@ -229,7 +232,7 @@ def run(arguments: argparse.Namespace, folder: Path) -> tuple[list[dict[str, Any
 
     embedder = make_embedder("static")
     spaces = make_spaces(arguments.entries)
-    server = Server(fsync=True)
+    server = Server(fsync=True, buffers=BUFFERS)
     try:
         url = server.new_url()
         store = PostgresStore(url, embedder=embedder)

