@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
@@ -23,24 +23,19 @@ from recall_cli.core.evidence import compare
 from recall_cli.core.prior import FIELDS, row
 from recall_cli.core.sentence import SentenceModel, load_sentence_model, unit
 from recall_cli.core.text_facts import facts
-from recall_cli.core.words import WEIGHTS
 from recall_cli.errors import RecallError, UsageError
 from recall_cli.types import Evidence, Vector
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-FEATURES = "opinion-1"
+FEATURES = "opinion-2"
 """Names the meaning of the weights: those of another are void."""
 MEANING, COVERED = "meaning", "covered"
 ALL_FIELDS = (*FIELDS, MEANING, COVERED)
 """What the weights stand for: the prior's fields, then what the transformer adds.
 
-Meaning is the cosine of the two texts. Covered looks word by word, each in its context: how near the weighty
-word that is worst matched in the other text comes to a match, in the text whose worst is better.
+Meaning is the cosine of the two texts. Covered looks word by word, each in its context: how near the word that is
+worst matched in the other text comes to a match, in the text whose worst is better. Function words take part: in
+another context they are other vectors.
 """
-WEIGHTY = 0.3
-"""Weight from which a word must be matched: function words lie below."""
 KEPT = 1_024
 """Texts that are kept read, about 20 kB each: a popular entry is read once, not at every hit."""
 
@@ -65,8 +60,6 @@ class Reading:
     """Shape (384,), unit length."""
     words: Vector
     """Shape (words, 384), unit length each."""
-    weighty: NDArray[np.bool_]
-    """Shape (words,): which of them must be matched."""
 
 
 class SecondOpinion:
@@ -96,11 +89,10 @@ class SecondOpinion:
         """Return (meaning, covered) of two texts; symmetric."""
         one, two = self._read(a), self._read(b)
         meaning = float(np.clip(one.mean @ two.mean, -1.0, 1.0))
-        if not one.weighty.any() or not two.weighty.any():
+        if not len(one.words) or not len(two.words):
             return meaning, 1.0
         near = one.words @ two.words.T
-        worst = near.max(axis=1)[one.weighty].min(), near.max(axis=0)[two.weighty].min()
-        return meaning, float(max(worst))
+        return meaning, float(max(near.max(axis=1).min(), near.max(axis=0).min()))
 
     def _read(self, text: str) -> Reading:
         with self._lock:
@@ -127,9 +119,9 @@ def read_text(model: SentenceModel, text: str) -> Reading:
     np.add.at(words, place, states[1:-1])
     words /= np.maximum(np.linalg.norm(words, axis=1, keepdims=True), 1e-9)
     spans = [encoding.word_to_chars(word) or (0, 0) for word in range(len(words))]
-    tokens = [text[start:end].lower() for start, end in spans]
-    weights = [WEIGHTS[token] if token.isalnum() else 0.0 for token in tokens]
-    return Reading(unit(states.mean(axis=0)), words, np.array(weights, dtype=np.float64) > WEIGHTY)
+    # No mark may be the match of a word: in its context every token carries some of the whole text.
+    kept = [i for i, (start, end) in enumerate(spans) if text[start:end].isalnum()]
+    return Reading(unit(states.mean(axis=0)), words[kept])
 
 
 def load_opinion() -> SecondOpinion:

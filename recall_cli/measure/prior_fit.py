@@ -50,8 +50,8 @@ CENTRE = {
     "roles": 2.5,
     "detail": 0.5,
     "names": 0.2,
-    MEANING: -1.5,
-    COVERED: -1.8,
+    MEANING: -1.0,
+    COVERED: -1.0,
 }
 """What the ridge pulls to: a judgement of ours, made after looking at these sets. A hard contradiction
 multiplies the odds of a wrong answer by seven to twelve; sharing all words divides them by seven."""
