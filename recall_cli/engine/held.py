@@ -8,7 +8,7 @@ from recall_cli.types import Completion
 
 ENTRY_BYTES = 1_150
 """Memory of one entry beside its vector: its record, the maps that find it and the index's book (results/postgres.json:
-2,176 bytes with a vector of 1,024)."""
+2,100 to 2,200 bytes with a vector of 1,024)."""
 
 ANSWER_BYTES = 64 << 20
 """Bytes of answers and prompts kept in memory."""
