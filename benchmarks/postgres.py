@@ -277,7 +277,8 @@ def main() -> None:
     parser.add_argument("--outage", type=float, default=30.0, metavar="SECONDS")
     arguments = parser.parse_args()
     out = OutFile(arguments.out)
-    result = new_result("benchmarks/postgres", {**vars(arguments), "tau": TAU})
+    params = {name: value for name, value in vars(arguments).items() if name != "out"}
+    result = new_result("benchmarks/postgres", {**params, "tau": TAU, "buffers": BUFFERS})
     with tempfile.TemporaryDirectory() as folder, one_thread():
         result.rows, result.summary = run(arguments, Path(folder))
     out.write(to_json(result))
