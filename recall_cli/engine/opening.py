@@ -23,17 +23,20 @@ def open_shared(url: str, embedder: VectorSpace | None) -> PostgresStore:
 
 
 def look_after(url: str) -> tuple[int, int]:
-    """Bring a database's tables up to date and tend the graphs of its large partitions; return (made, dropped).
+    """Bring a database's tables up to date and tend the graphs of its partitions and hubs; return (made, dropped).
 
     For the tables' owner.
     """
     check_url(url)
     with _extra():
         from recall_cli.engine.pg_database import Database
+        from recall_cli.engine.pg_hub_graphs import tend_hub_graphs
         from recall_cli.engine.pg_index import tend_graphs
     database = Database(url)
     try:
-        return tend_graphs(database)
+        made, dropped = tend_graphs(database)
+        more, fewer = tend_hub_graphs(database)
+        return made + more, dropped + fewer
     finally:
         database.close()
 

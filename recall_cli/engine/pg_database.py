@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
@@ -122,6 +122,14 @@ class Database:
             db = Deadlined.connect(self._url, **self._more)
             db.ends = time.monotonic() + seconds
             return db
+
+    @contextmanager
+    def session(self, seconds: float) -> Iterator[Deadlined]:
+        """Lend a connection outside the pool, for work that takes long and may hold up no request."""
+        with closing(self.connect(seconds)) as db, self._translated():
+            _configure(db)
+            db.ends = time.monotonic() + seconds
+            yield db
 
     def within(self, db: Deadlined, seconds: float, query: LiteralString, values: tuple[Any, ...]) -> Row | None:
         """Return the first row of a query on such a connection, to be had within so many seconds."""

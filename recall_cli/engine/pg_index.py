@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 from psycopg import sql
 
 from recall_cli.engine.pg_database import Database
+from recall_cli.engine.pg_graphs import GRAPH_S, GRAPHS, Graph, tend
 from recall_cli.engine.postgres import (
     FIELDS,
     PAGE,
@@ -30,10 +30,6 @@ from recall_cli.types import Completion, Entry, Vector
 
 GRAPH_FROM = 2_000
 """Rows from which a partition is worth a graph: comparing as many takes about as long as a request may wait."""
-GRAPHS = 200
-"""Graphs at most: each is looked at in planning any search, and at every insert."""
-GRAPH_S = 3_600.0
-"""Seconds that making a graph may take."""
 
 _ENTRY = ", ".join(f"entries.{name}" for name in FIELDS.split(", "))
 _LIVE = "entries.tenant = current_user AND (expires IS NULL OR expires > %(now)s)"
@@ -59,9 +55,6 @@ COUNT = "SELECT count(*) FROM recall.entries WHERE tenant = current_user AND par
 LARGE = f"""
 SELECT partition, public.vector_dims(vector) FROM recall.vectors
 GROUP BY 1, 2 HAVING count(*) > %s ORDER BY count(*) DESC LIMIT {GRAPHS}"""
-MADE = """
-SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
-WHERE indrelid = 'recall.vectors'::regclass AND starts_with(relname::text, 'near_') AND (indisvalid OR NOT %s)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +120,8 @@ def tend_graphs(database: Database, at_least: int = GRAPH_FROM) -> tuple[int, in
     For the tables' owner, as only it may; serving goes on meanwhile.
     """
     with database.connection(GRAPH_S) as db:
-        large = {f"near_{row[0].hex()}_{row[1]}": row for row in db.execute(LARGE, (at_least,))}
-        whole = {row[0] for row in db.execute(MADE, (True,))}
-        # One that is not whole was being made when its maker was stopped.
-        stale = [row[0] for row in db.execute(MADE, (False,)) if row[0] not in large or row[0] not in whole]
-        for name in stale:
-            db.execute(sql.SQL("DROP INDEX CONCURRENTLY recall.{}").format(sql.Identifier(name)))
-        fresh = [name for name in large if name not in whole]
-        for name in fresh:
-            _make_graph(db, name, *large[name])
-    return len(fresh), len(stale)
+        partitions = db.execute(LARGE, (at_least,)).fetchall()
+    return tend(database, "vectors", [_graph(partition, dim) for partition, dim in partitions])
 
 
 @cache
@@ -146,15 +131,9 @@ def _nearest_in(dim: int) -> bytes:
     return query.as_bytes(None)
 
 
-def _make_graph(db: Any, name: str, partition: bytes, dim: int) -> None:
-    db.execute("SET maintenance_work_mem = '512MB'")  # what does not fit is built many times slower
-    db.execute(
-        sql.SQL(
-            "CREATE INDEX CONCURRENTLY {name} ON recall.vectors"
-            " USING hnsw ((vector::public.vector({dim})) public.vector_ip_ops) WITH (ef_construction = 128)"
-            " WHERE partition = {partition}"
-        ).format(name=sql.Identifier(name), dim=sql.Literal(dim), partition=sql.Literal(partition))
-    )
+def _graph(partition: bytes, dim: int) -> Graph:
+    where = sql.SQL("partition = {}").format(sql.Literal(partition))
+    return Graph(f"near_{partition.hex()}_{dim}", dim, where)
 
 
 def _with_vectors(

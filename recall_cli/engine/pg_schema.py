@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from recall_cli.engine.pg_hub_schema import SECOND
 from recall_cli.errors import StoreError
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ CREATE POLICY tenant_wall ON recall.{table} USING (tenant = current_user) WITH C
 UPKEEP = "CREATE POLICY upkeep ON recall.vectors FOR SELECT TO CURRENT_USER USING (true);"
 """The owner counts the rows of all partitions, to give the large ones their graphs; it could lift the wall anyway."""
 
-MIGRATIONS = (FIRST + "".join(WALL.format(table=table) for table in TABLES) + UPKEEP,)
+MIGRATIONS = (FIRST + "".join(WALL.format(table=table) for table in TABLES) + UPKEEP, SECOND)
 """Statement by statement what makes version n + 1 of version n. What was released is never edited."""
 
 VERSION = len(MIGRATIONS)

@@ -25,8 +25,9 @@ from recall_cli.core.index import index_maker
 from recall_cli.errors import StoreMismatch
 from recall_cli.hub.catalog import Catalog
 from recall_cli.hub.lexical import Busy, Lexical, LexicalWriter
-from recall_cli.hub.nouns import Chunk, Document, DocumentState, HubInfo, Passage, Visibility
+from recall_cli.hub.nouns import Document, DocumentState, HubInfo, Passage, Visibility
 from recall_cli.hub.snapshot import Settings, Snapshot
+from recall_cli.hub.upserts import Upsert, batches
 from recall_cli.hub.view import View, build, change, changed, vectors_of
 from recall_cli.types import Ids, Vector, VectorSpace
 
@@ -36,10 +37,6 @@ WAIT_S = 5.0
 RETRY_S = 0.1
 """How often a search looks whether a word index that lags behind can be brought up to date."""
 NEVER = float("inf")
-BATCH = 1_024
-"""Chunks staged in one transaction."""
-
-Upsert = tuple[Document, DocumentState, Sequence[Chunk], Vector]
 
 
 class EmbeddedEngine:
@@ -110,7 +107,7 @@ class EmbeddedEngine:
                 return self.info().revision
         stage = secrets.randbits(62) + 1
         with self._writing() as words:
-            for batch in _batches(upserts if first is None else chain((first,), upserts)):
+            for batch in batches(upserts if first is None else chain((first,), upserts)):
                 with catalog.writing():
                     for document, state, chunks, vectors in batch:
                         ids = catalog.stage(stage, document, state, chunks, vectors)
@@ -292,17 +289,3 @@ class EmbeddedEngine:
         """Say that the word index has followed; settings may have made a revision meanwhile, but changed no words."""
         with self._catalog.writing():
             self._catalog.set(indexed=self._catalog.written("revision"))
-
-
-def _batches(upserts: Iterable[Upsert]) -> Iterator[list[Upsert]]:
-    """Yield the upserts in lists of about `BATCH` chunks."""
-    batch: list[Upsert] = []
-    size = 0
-    for upsert in upserts:
-        batch.append(upsert)
-        size += len(upsert[2])
-        if size >= BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch

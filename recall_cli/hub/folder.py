@@ -12,15 +12,11 @@ from pathlib import Path
 from recall_cli.errors import StoreError, UsageError
 from recall_cli.hub.catalog import create
 from recall_cli.hub.embedded import CATALOG, EmbeddedEngine
-from recall_cli.hub.nouns import Visibility
+from recall_cli.hub.nouns import NoSuchHub, Visibility
 from recall_cli.types import VectorSpace
 
 SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 """What a hub may be called: it is a name in a URL and of a folder, on systems that tell no cases apart too."""
-
-
-class NoSuchHub(StoreError):
-    """There is no hub of that name."""
 
 
 def no_such_hub(folder: Path, slug: str) -> NoSuchHub:
@@ -33,6 +29,20 @@ def is_slug(slug: str) -> bool:
     return SLUG.fullmatch(slug) is not None
 
 
+def check_slug(slug: str) -> None:
+    """Raise UsageError when no hub may be called so."""
+    if not is_slug(slug):
+        raise UsageError(
+            f"a hub cannot be called {slug!r}",
+            hint="use up to 64 letters a-z, digits and hyphens, beginning and ending with a letter or digit",
+        )
+
+
+def name_taken(slug: str) -> UsageError:
+    """Return the error for a hub that is to be made and is there."""
+    return UsageError(f"there is a hub called {slug} already", hint="choose another name, or remove that hub first")
+
+
 def make_hub(
     folder: Path, slug: str, space: VectorSpace, *, visibility: Visibility = Visibility.PUBLIC, owner: str = ""
 ) -> None:
@@ -40,11 +50,7 @@ def make_hub(
 
     :param space: the embedder of its vectors.
     """
-    if not is_slug(slug):
-        raise UsageError(
-            f"a hub cannot be called {slug!r}",
-            hint="use up to 64 letters a-z, digits and hyphens, beginning and ending with a letter or digit",
-        )
+    check_slug(slug)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # Made aside and moved in whole: nobody ever finds half a hub. A name with a dot is no slug.
@@ -57,9 +63,7 @@ def make_hub(
             shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
         if (folder / slug).exists():
-            raise UsageError(
-                f"there is a hub called {slug} already", hint="choose another name, or remove that hub first"
-            ) from error
+            raise name_taken(slug) from error
         raise StoreError(
             f"the hub {slug} cannot be made in {folder}: {error.strerror}", hint="name a folder you can write to"
         ) from error

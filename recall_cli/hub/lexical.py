@@ -6,14 +6,10 @@ the catalog; what is missing is added, what is too much is removed, and a damage
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
-import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +17,8 @@ import numpy as np
 import tantivy
 
 from recall_cli.errors import StoreError
+from recall_cli.hub.words import ANALYZER, Analyzer, titled
 from recall_cli.types import Ids, Vector
-
-ANALYZER = "recall-english-1"
-"""Name of the analyzer, kept in the index: one made with another is made anew."""
-
-UNSPACED = re.compile(
-    "[\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff]"
-)
-"""A letter of a script that puts no spaces between words (Chinese, Japanese): a word of its own."""
-LONGEST_WORD = 80
-"""Bytes of a word that is indexed: longer ones are data."""
-MOST_TERMS = 256
-"""Distinct words of a question that are looked for, from its beginning."""
 
 META = "meta.json"
 """What tantivy reads first: an index without it is an empty one."""
@@ -50,8 +35,7 @@ class Lexical:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._plain = _analyzer(stop=False)
-        self._content = _analyzer(stop=True)
+        self._analyzer = Analyzer()
         self._schema = _schema()
         try:
             self._open()
@@ -127,9 +111,7 @@ class Lexical:
 
     def _any_of(self, text: str) -> list[tuple[tantivy.Occur, tantivy.Query]]:
         """Return one optional term query a distinct word, as heavy as it is frequent; stop words only if all are."""
-        text = _readable(text)
-        words = Counter(self._content.analyze(text) or self._plain.analyze(text))
-        return [(tantivy.Occur.Should, self._term(word, count)) for word, count in islice(words.items(), MOST_TERMS)]
+        return [(tantivy.Occur.Should, self._term(word, count)) for word, count in self._analyzer.asked(text).items()]
 
     def _term(self, word: str, count: int) -> tantivy.Query:
         term = tantivy.Query.term_query(self._schema, "text", word, "freq")
@@ -187,7 +169,7 @@ class Lexical:
             raise StoreError(
                 f"the word index {self._folder} cannot be opened: {error}", hint="check that its folder is writable"
             ) from error
-        index.register_tokenizer(ANALYZER, self._plain)
+        index.register_tokenizer(ANALYZER, self._analyzer.plain)
         index.config_reader("manual")
         self._index = index
         self.ids()
@@ -203,13 +185,10 @@ class LexicalWriter:
         self._removed: list[int] = []
 
     def add(self, id: int, title: str, text: str) -> None:
-        """Add a chunk; the words of its document's title count twice in it. Raises StoreError as `commit` does.
-
-        nDCG@10 on Cranfield / CISI: without the title .374 / .36, with it .424 / .372, with it twice .432 / .375.
-        """
+        """Add a chunk; the words of its document's title count twice in it. Raises StoreError as `commit` does."""
         document = tantivy.Document()
         document.add_unsigned("id", id)
-        document.add_text("text", _readable(f"{title}\n{title}\n{text}" if title else text))
+        document.add_text("text", titled(title, text))
         try:
             self._writer.add_document(document)
         except ValueError as error:
@@ -246,25 +225,3 @@ def _schema() -> tantivy.Schema:
     # Frequencies without positions: nothing asks for phrases, and they would double the index.
     builder.add_text_field("text", tokenizer_name=ANALYZER, index_option="freq")
     return builder.build()
-
-
-def _analyzer(*, stop: bool) -> tantivy.TextAnalyzer:
-    from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
-
-    builder = TextAnalyzerBuilder(Tokenizer.simple())
-    builder = builder.filter(Filter.remove_long(LONGEST_WORD)).filter(Filter.lowercase()).filter(Filter.ascii_fold())
-    if stop:
-        builder = builder.filter(Filter.stopword("english"))
-    return builder.filter(Filter.stemmer("english")).build()
-
-
-def _readable(text: str) -> str:
-    """Return the text as the analyzer takes it, which knows words only as runs of letters and digits.
-
-    A pattern for the words of all scripts would take it twice as long, also for the plain English of most texts.
-    """
-    if text.isascii():
-        return text
-    # Lone surrogates are a legal str, but not Unicode outside Python. Accents may stand apart from their letters.
-    text = unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode())
-    return UNSPACED.sub(r" \g<0> ", text)

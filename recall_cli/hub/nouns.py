@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from recall_cli.errors import RecallError
+from recall_cli.errors import RecallError, StoreError
 from recall_cli.types import Ids, Vector, VectorSpace
 
 if TYPE_CHECKING:
@@ -189,6 +189,10 @@ class Report:
     """Of these, the ones that had to be embedded; the others' vectors were there."""
     revision: int = 0
     seconds: float = 0.0
+
+
+class NoSuchHub(StoreError):
+    """There is no hub of that name."""
 
 
 class RerankError(RecallError):

@@ -16,6 +16,7 @@ from recall_cli.hub.chunk import document_digest
 from recall_cli.hub.folder import make_hub, open_hub
 from recall_cli.hub.ingest import ingest
 from recall_cli.hub.nouns import Chunk, Document, DocumentState, HubEngine, Visibility
+from recall_cli.hub.pg_hubs import PostgresHubs
 
 EMBEDDER = make_embedder("static")
 LINES = [
@@ -40,8 +41,14 @@ def documents(lines: Sequence[str] = LINES) -> list[Document]:
     return [Document(f"doc/{i}", line, f"Title {i}", f"https://host/{i}", float(i)) for i, line in enumerate(lines)]
 
 
-@pytest.fixture(params=["embedded"])
+@pytest.fixture(params=["embedded", "postgres"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HubEngine]:
+    if request.param == "postgres":
+        hubs = PostgresHubs(request.getfixturevalue("database"))
+        hubs.make("hub", EMBEDDER, owner="somebody")
+        yield hubs.open("hub")
+        hubs.close()
+        return
     make_hub(tmp_path, "hub", EMBEDDER, owner="somebody")
     made: HubEngine = open_hub(tmp_path, "hub")
     yield made

@@ -13,9 +13,13 @@ from recall_cli.core.request import text_request
 from recall_cli.core.store import HeldSpace
 from recall_cli.engine import pg_index
 from recall_cli.engine.opening import look_after, open_shared
+from recall_cli.engine.pg_hub_schema import HUB_TABLES
 from recall_cli.engine.pg_schema import TABLES
 from recall_cli.engine.postgres import PostgresStore
 from recall_cli.errors import StoreError, StoreMismatch, UsageError
+from recall_cli.hub.ingest import ingest
+from recall_cli.hub.nouns import Document
+from recall_cli.hub.pg_hubs import PostgresHubs
 from recall_cli.types import Completion
 from tests.postgres import Server
 
@@ -95,6 +99,32 @@ def test_the_wall_is_the_databases_own(granted: str) -> None:
     with psycopg.connect(granted, autocommit=True) as db:
         shown = {table: db.execute(f"SELECT count(*) FROM recall.{table}").fetchone() for table in TABLES}
     assert {table for table, rows in shown.items() if rows != (0,)} == {"vectors"}, "the owner counts rows, and no more"
+
+
+def test_hubs_have_the_same_wall(granted: str) -> None:
+    a, b = (PostgresHubs(team(granted, name)) for name in ("team_a", "team_b"))
+    for hubs, text in ((a, "the wing of a bird"), (b, "the wing of a house")):
+        hubs.make("hub", EMBEDDER)
+        ingest(hubs.open("hub"), EMBEDDER, [Document("one", text), Document("two", text)])
+        hubs.open("hub").apply((), ["two"])
+        assert [p.text for p in hubs.open("hub").passages(hubs.open("hub").lexical("wing", 9)[0])] == [text]
+    held = {table: f"SELECT hub, count(*) FROM recall.{table} GROUP BY hub" for table in HUB_TABLES}
+    numbers = [hubs.open("hub").number for hubs in (a, b)]
+    for name, number in zip(("team_a", "team_b"), numbers, strict=True):
+        with psycopg.connect(team(granted, name), autocommit=True) as db:
+            for table, query in held.items():
+                assert [row[0] for row in db.execute(query)] == [number], table
+            assert db.execute("SELECT id FROM recall.hubs").fetchall() == [(number,)]
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
+                db.execute(f"INSERT INTO recall.hub_words VALUES ({sum(numbers) - number}, 99, 'word', 1)")
+    with psycopg.connect(granted, autocommit=True) as db:
+        assert [db.execute(query).fetchall() for query in held.values()] == [[]] * len(HUB_TABLES)
+    a.remove("hub")
+    assert (a.names(), b.names()) == ([], ["hub"])
+    with psycopg.connect(team(granted, "postgres"), autocommit=True) as db:
+        assert [db.execute(query).fetchall()[0][0] for query in held.values()] == [numbers[1]] * len(HUB_TABLES)
+    a.close()
+    b.close()
 
 
 def test_serving_may_not_change_the_tables(granted: str) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from recall_cli.core.embed import HashEmbedder
 from recall_cli.errors import StoreError, UsageError
-from recall_cli.hub.folder import HubFolder, NoSuchHub, hub_names, make_hub, open_hub, remove_hub
-from recall_cli.hub.nouns import Visibility
+from recall_cli.hub.folder import HubFolder, hub_names, make_hub, open_hub, remove_hub
+from recall_cli.hub.nouns import NoSuchHub, Visibility
 
 EMBEDDER = HashEmbedder()
 

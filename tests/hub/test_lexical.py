@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recall_cli.hub.lexical import MOST_TERMS, Lexical
+from recall_cli.hub.lexical import Lexical
+from recall_cli.hub.words import MOST_TERMS
 
 K1, B = 1.2, 0.75
 VOCABULARY = ["wing", "nose", "shock", "heat", "slab", "book", "reader", "flow"]

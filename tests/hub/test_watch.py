@@ -17,8 +17,8 @@ from recall_cli.errors import InputError
 from recall_cli.hub import watch as watching
 from recall_cli.hub.embedded import EmbeddedEngine
 from recall_cli.hub.files import File
-from recall_cli.hub.folder import NoSuchHub, make_hub, open_hub, remove_hub
-from recall_cli.hub.nouns import Document, Report
+from recall_cli.hub.folder import make_hub, open_hub, remove_hub
+from recall_cli.hub.nouns import Document, NoSuchHub, Report
 from recall_cli.hub.pulse import Pulse, read_pulse, write_pulse
 from recall_cli.hub.watch import UNSETTLED_S, Refresh, Watch, watch_hub
 

@@ -1,0 +1,137 @@
+"""A hub in a database answers as one in a folder does, and a small one beside a large one finds all its candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psycopg
+import pytest
+
+from benchmarks.hub_quality import documents
+from recall_cli.core.embed import HashEmbedder, make_embedder
+from recall_cli.engine.pg_database import Database
+from recall_cli.engine.pg_hub_graphs import tend_hub_graphs
+from recall_cli.hub import pg_words
+from recall_cli.hub.folder import make_hub, open_hub
+from recall_cli.hub.ingest import ingest
+from recall_cli.hub.nouns import LEGS, Chunk, Document, DocumentState, HubEngine
+from recall_cli.hub.pg_hubs import PostgresHubs
+from recall_cli.hub.query import Hub
+from recall_cli.measure.retrieval import Plan, run
+from recall_cli.types import Vector
+
+TOLERANCE = 0.01
+"""Of nDCG@10 against the embedded engine."""
+RANDOM = np.random.default_rng(7)
+HASH = HashEmbedder()
+
+
+@pytest.fixture
+def hubs(database: str) -> Iterator[PostgresHubs]:
+    made = PostgresHubs(database)
+    yield made
+    made.close()
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["cranfield", "cisi"])
+def test_public_sets_are_answered_as_by_the_embedded_engine(
+    name: str, shared_data: Path, hubs: PostgresHubs, tmp_path: Path
+) -> None:
+    folder, embedder = shared_data / "ir" / name, make_embedder("static")
+    make_hub(tmp_path, name, embedder)
+    hubs.make(name, embedder)
+    both = [Hub(open_hub(tmp_path, name), embedder), Hub(hubs.open(name), embedder)]
+    plan = Plan(str(folder / "queries.jsonl"), str(folder / "qrels.tsv"))
+    quality = []
+    for hub in both:
+        ingest(hub.engine, embedder, documents(folder))
+        quality.append({row["leg"]: row["ndcg_at_10"] for row in run(hub, plan).rows})
+    assert quality[1] == pytest.approx(quality[0], abs=TOLERANCE)
+    question = "what is the effect of the boundary layer, and which information do libraries have"
+    ids, scores = both[0].engine.lexical(question, LEGS)
+    of = {passage.chunk_id: (passage.doc_id, passage.ordinal) for passage in both[0].engine.passages(ids)}
+    theirs, same = both[1].engine.lexical(question, LEGS)
+    at = {(passage.doc_id, passage.ordinal): passage.chunk_id for passage in both[1].engine.passages(theirs)}
+    assert len(of.values() & at.keys()) >= LEGS - 1, "of two that score the same one may be the last"
+    score_of = dict(zip(theirs.tolist(), same.tolist(), strict=True))
+    common = [
+        (score, score_of[at[of[id]]]) for id, score in zip(ids.tolist(), scores.tolist(), strict=True) if of[id] in at
+    ]
+    np.testing.assert_allclose([a for a, _ in common], [b for _, b in common], rtol=1e-5)
+    both[0].close()
+
+
+def test_a_small_hub_beside_a_large_one_gets_all_its_candidates(hubs: PostgresHubs, database: str) -> None:
+    for slug, rows in (("large", 1_800), ("small", 200)):
+        hubs.make(slug, HASH)
+        fill(hubs.open(slug), rows)
+    small = hubs.open("small")
+    question = unit(RANDOM.normal(size=(1, HASH.dim)))[0]
+    exact, _ = small.vector(question, LEGS)
+    words, _ = small.lexical("alpha beta", LEGS)
+    assert len(exact) == len(words) == LEGS
+    owner = Database(database)
+    assert tend_hub_graphs(owner, at_least=100) == (2, 0)
+    assert tend_hub_graphs(owner, at_least=100) == (0, 0)
+    near, cosines = small.vector(question, LEGS)
+    assert len(near) == LEGS
+    assert len(np.intersect1d(near, exact)) >= 0.95 * LEGS
+    assert (np.diff(cosines) <= 0).all()
+    assert tend_hub_graphs(owner, at_least=1_000) == (0, 1)
+    owner.close()
+
+
+def test_a_graph_is_used_where_there_is_one(hubs: PostgresHubs, database: str) -> None:
+    hubs.make("hub", HASH)
+    fill(hubs.open("hub"), 1_500)
+    owner = Database(database)
+    tend_hub_graphs(owner, at_least=100)
+    owner.close()
+    used = "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname LIKE 'near_%'"
+    hubs.open("hub").vector(unit(RANDOM.normal(size=(1, HASH.dim)))[0], LEGS)
+    hubs.close()  # which hands over what its sessions counted
+    with psycopg.connect(database, autocommit=True) as db:
+        assert db.execute(used).fetchone() == (1,)
+
+
+def test_the_rarest_words_choose_and_all_of_them_count(hubs: PostgresHubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    hubs.make("hub", HASH)
+    engine = hubs.open("hub")
+    texts = ["common " * (1 + i % 3) + ("rare" if i % 20 == 0 else f"w{i}") for i in range(200)]
+    ingest(engine, HASH, [Document(f"{i:03}", text) for i, text in enumerate(texts)])
+    ids, scores = engine.lexical("a common and rare word", 8)
+    monkeypatch.setattr(pg_words, "POSTINGS", 10)
+    fewer, same = engine.lexical("a common and rare word", 8)
+    assert fewer.tolist() == ids.tolist()
+    np.testing.assert_array_equal(same, scores)
+    assert len(engine.lexical("common", 300)[0]) == 200, "the rarest word of a question is always read"
+    assert len(engine.lexical("common rare", 300)[0]) == 10, "the others choose no more than there is room for"
+
+
+def test_lengths_are_told_apart_as_by_the_word_index() -> None:
+    assert [pg_words.told_apart(size) for size in (0, 39, 40, 41, 42, 55, 57, 103, 456, 10**10)] == [
+        0, 39, 40, 40, 42, 54, 56, 96, 440, pg_words.LENGTHS[-1],
+    ]  # fmt: skip
+    assert len(pg_words.LENGTHS) == 256
+
+
+def unit(rows: Vector) -> Vector:
+    scaled: Vector = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    return scaled
+
+
+def fill(engine: HubEngine, rows: int) -> None:
+    vectors = unit(RANDOM.normal(size=(rows, HASH.dim)))
+    words = RANDOM.choice(["alpha", "beta", "gamma", "delta"], size=(rows, 2))
+    engine.apply(
+        (
+            Document(str(i), " ".join(pair)),
+            DocumentState(bytes(16), 1),
+            [Chunk(0, " ".join(pair), i.to_bytes(16, "big"))],
+            vector[np.newaxis],
+        )
+        for i, (pair, vector) in enumerate(zip(words.tolist(), vectors, strict=True))
+    )
