@@ -1,5 +1,6 @@
 """What the bundled table is fitted to: cleared sources, each text once, none that it is evaluated on."""
 
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -69,8 +70,8 @@ def test_every_source_is_cleared_by_name():
 
 
 def test_docstrings_are_sentences_of_the_library():
-    found = list(model_corpus.docstrings(Path()))
-    assert any("JSON" in text for text in found)
+    found = list(islice(model_corpus.docstrings(Path()), 3_000))
+    assert any("argparse" in text.lower() or "parser" in text for text in found)
     assert not any("\n" in text for text in found)
 
 
