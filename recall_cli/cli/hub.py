@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Annotated
 
 import typer
 
 from recall_cli.cli import hub_eval, options
-from recall_cli.cli.hub_options import ASK, HubDir, Rerank, RerankDeadline, Slug, hub_place
+from recall_cli.cli.hub_options import ASK, HubDir, HubStore, Rerank, RerankDeadline, Slug, hub_place, target_place
 from recall_cli.cli.options import FormatName
 from recall_cli.cli.render import Output, note
 from recall_cli.errors import InputError, UsageError
@@ -48,19 +49,22 @@ def add(
     owner: Owner = "",
     embedder: Embedder = "static",
     hub_dir: HubDir = None,
+    store: HubStore = None,
 ) -> None:
     """Make an empty hub."""
     from recall_cli.hub.embedders import hub_embedder
-    from recall_cli.hub.folder import make_hub
+    from recall_cli.hub.place import open_place
 
-    folder = hub_place(hub_dir)
-    make_hub(folder, hub, hub_embedder(embedder), visibility=visibility, owner=owner)
-    note(f"made the {visibility.value} hub {hub} in {folder}", f"feed it with: recall hub ingest {hub} FOLDER")
+    place = hub_place(hub_dir, store)
+    with closing(open_place(place)) as hubs:
+        hubs.make(hub, hub_embedder(embedder), visibility=visibility, owner=owner)
+    note(f"made the {visibility.value} hub {hub} in {place}", f"feed it with: recall hub ingest {hub} FOLDER")
 
 
 @app.command("list")
 def list_hubs(
     hub_dir: HubDir = None,
+    store: HubStore = None,
     format: options.Format = FormatName.table,
     json: options.Json = False,
     out: options.Out = None,
@@ -71,9 +75,9 @@ def list_hubs(
         from recall_cli.hub.local import states
         from recall_cli.measure.result import new_result
 
-        folder = hub_place(hub_dir)
-        result = new_result("hub list", {"hub_dir": str(folder)})
-        result.rows = states(folder)
+        place = hub_place(hub_dir, store)
+        result = new_result("hub list", {"hub_dir": str(place)})
+        result.rows = states(place)
         output.emit(result, list_view)
 
 
@@ -81,6 +85,7 @@ def list_hubs(
 def status(
     hub: Slug,
     hub_dir: HubDir = None,
+    store: HubStore = None,
     format: options.Format = FormatName.table,
     json: options.Json = False,
     out: options.Out = None,
@@ -91,9 +96,9 @@ def status(
         from recall_cli.hub.local import state
         from recall_cli.measure.result import new_result
 
-        folder = hub_place(hub_dir)
-        result = new_result("hub status", {"hub": hub, "hub_dir": str(folder)})
-        result.summary = state(folder, hub)
+        place = hub_place(hub_dir, store)
+        result = new_result("hub status", {"hub": hub, "hub_dir": str(place)})
+        result.summary = state(place, hub)
         output.emit(result, status_view)
 
 
@@ -110,15 +115,15 @@ def set_up(
         typer.Option("--min-score", min=-1, max=1, help="Cosine below which nothing is returned; -1: no limit."),
     ] = None,
     hub_dir: HubDir = None,
+    store: HubStore = None,
 ) -> None:
     """Change a hub's settings; a server obeys within a second. `recall hub eval --fit` finds good ones."""
-    from recall_cli.hub.folder import open_hub
+    from recall_cli.hub.place import opened
 
     if visibility is None and owner is None and alpha is None and min_score is None:
         raise UsageError("there is nothing to set", hint="name a setting, as in --visibility private")
-    engine = open_hub(hub_place(hub_dir), hub)
-    info = engine.configure(visibility=visibility, owner=owner, alpha=alpha, min_score=min_score)
-    engine.close()
+    with opened(hub_place(hub_dir, store), hub) as engine:
+        info = engine.configure(visibility=visibility, owner=owner, alpha=alpha, min_score=min_score)
     limit = "" if info.min_score is None else f", min-score {info.min_score:g}"
     note(f"{hub} is at revision {info.revision}: {info.visibility.value}, alpha {info.alpha:g}{limit}")
 
@@ -133,6 +138,7 @@ def ingest(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     encoding: Encoding = "",
     hub_dir: HubDir = None,
+    store: HubStore = None,
     format: options.Format = FormatName.table,
     json: options.Json = False,
     out: options.Out = None,
@@ -149,7 +155,7 @@ def ingest(
         from recall_cli.measure.result import new_result
 
         result = new_result("hub ingest", {"hub": hub, "source": source, "prune": prune, "dry_run": dry_run})
-        with local_hub(hub_place(hub_dir), hub) as opened:
+        with local_hub(hub_place(hub_dir, store), hub) as opened:
             fed = feed(
                 opened.engine,
                 opened.embedder,
@@ -168,6 +174,7 @@ def reembed(
     hub: Slug,
     embedder: Embedder = "static",
     hub_dir: HubDir = None,
+    store: HubStore = None,
     format: options.Format = FormatName.table,
     json: options.Json = False,
     out: options.Out = None,
@@ -180,7 +187,7 @@ def reembed(
         from recall_cli.measure.result import new_result
 
         result = new_result("hub reembed", {"hub": hub, "embedder": embedder})
-        result.rows = [report_json(reembed(hub_place(hub_dir), hub, embedder, progress=output.progress))]
+        result.rows = [report_json(reembed(hub_place(hub_dir, store), hub, embedder, progress=output.progress))]
         output.emit(result, ingest_view)
 
 
@@ -195,6 +202,7 @@ def watch(
     interval: Annotated[float, typer.Option("--interval", help="Seconds between looks.", min=0.05, max=15)] = 2.0,
     encoding: Encoding = "",
     hub_dir: HubDir = None,
+    store: HubStore = None,
 ) -> None:
     """Keep a hub like a folder until it is stopped: an edit is searchable within seconds.
 
@@ -204,7 +212,7 @@ def watch(
     from recall_cli.hub.watch import watch_hub
 
     watch_hub(
-        hub_place(hub_dir),
+        hub_place(hub_dir, store),
         hub,
         folder,
         prune=prune,
@@ -234,6 +242,7 @@ def query(
         options.option("--url", "Ask a running server instead; token: RECALL_HUB_TOKEN.", ASK, "URL", envvar=None),
     ] = None,
     hub_dir: HubDir = None,
+    store: HubStore = None,
     format: options.Format = FormatName.table,
     json: options.Json = False,
     out: options.Out = None,
@@ -250,7 +259,7 @@ def query(
         wanted = Asked(question, k=k, level=level, min_score=min_score, reranker=rerank, deadline_s=rerank_deadline)
         params = {"k": k, "level": level, "rerank": rerank, "min_score": min_score, "url": url}
         result = new_result("hub query", {"hub": hub, "question": question, **params})
-        answer = asked(wanted, hub, hub_place(hub_dir) if url is None else url)
+        answer = asked(wanted, hub, hub_place(hub_dir, store) if url is None else url)
         result.rows = answer.pop("results")
         result.summary = answer
         output.emit(result, answer_view(explain=explain))
@@ -260,14 +269,20 @@ app.command("eval")(hub_eval.evaluate)
 
 
 @app.command("mcp")
-def mcp(hub: Slug, rerank: Rerank = "none", rerank_deadline: RerankDeadline = 1.0, hub_dir: HubDir = None) -> None:
+def mcp(
+    hub: Slug,
+    rerank: Rerank = "none",
+    rerank_deadline: RerankDeadline = 1.0,
+    hub_dir: HubDir = None,
+    store: HubStore = None,
+) -> None:
     """Be an MCP server on standard input and output, with one tool: recall (extra: mcp).
 
-    Whoever starts it may ask the hub, whatever its visibility: it is a file of theirs.
+    Whoever starts it may ask the hub, whatever its visibility: it is theirs to read.
     """
     from recall_cli.hub.mcp import serve
 
-    serve(hub_place(hub_dir), hub, reranker=rerank, deadline_s=rerank_deadline)
+    serve(hub_place(hub_dir, store), hub, reranker=rerank, deadline_s=rerank_deadline)
 
 
 @app.command("rm")
@@ -278,34 +293,55 @@ def rm(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove a whole hub unasked.")] = False,
     hub_dir: HubDir = None,
+    store: HubStore = None,
 ) -> None:
     """Remove documents of a hub, or the hub with everything in it."""
-    from recall_cli.hub.folder import remove_hub
     from recall_cli.hub.local import remove_documents
+    from recall_cli.hub.place import open_place
 
-    folder = hub_place(hub_dir)
+    place = hub_place(hub_dir, store)
     if documents:
-        gone = remove_documents(folder, hub, documents)
+        gone = remove_documents(place, hub, documents)
         if not gone:
             raise InputError("none of these documents is there", hint=f"list them with: recall hub export {hub}")
         note(f"removed {gone:,} of {len(documents):,} documents")
         return
     if not yes and not typer.confirm(f"Remove the hub {hub} and all it holds?", err=True):
         raise typer.Exit(1)
-    remove_hub(folder, hub)
+    with closing(open_place(place)) as hubs:
+        hubs.remove(hub)
     note(f"removed the hub {hub}")
 
 
 @app.command("export")
-def export(hub: Slug, hub_dir: HubDir = None) -> None:
+def export(hub: Slug, hub_dir: HubDir = None, store: HubStore = None) -> None:
     """Write all documents to standard output as JSON lines, which `recall hub ingest` reads."""
     import sys
 
-    from recall_cli.hub.folder import open_hub
     from recall_cli.hub.local import exported
+    from recall_cli.hub.place import opened
 
-    engine = open_hub(hub_place(hub_dir), hub)
-    for line in exported(engine):
-        sys.stdout.buffer.write(line)
+    with opened(hub_place(hub_dir, store), hub) as engine:
+        for line in exported(engine):
+            sys.stdout.buffer.write(line)
     sys.stdout.buffer.flush()
-    engine.close()
+
+
+@app.command("migrate")
+def migrate(
+    hub: Slug,
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="A folder of hubs or a postgresql:// URL.", show_default=False)
+    ],
+    hub_dir: HubDir = None,
+    store: HubStore = None,
+) -> None:
+    """Carry a hub into a database, or back into a folder, and check that all of it arrived.
+
+    What is there already is left: a run that was broken off goes on. Nothing is embedded anew; the source stays.
+    """
+    from recall_cli.hub.moving import carry
+
+    source = hub_place(hub_dir, store)
+    moved = carry(source, target_place(target), hub, lambda done: note(f"{done:,} documents copied"))
+    note(f"{moved.documents:,} documents are in both, {moved.copied:,} of them copied now; digest {moved.digest}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from recall_cli.cli import hub_page, options
 from recall_cli.cli.blocks import Block, Line, bare, count, number, percent, rate, table
-from recall_cli.cli.hub_options import HubDir, Rerank, RerankDeadline, Slug, hub_place
+from recall_cli.cli.hub_options import HubDir, HubStore, Rerank, RerankDeadline, Slug, hub_place
 from recall_cli.cli.options import FormatName
 from recall_cli.cli.render import Output
 from recall_cli.cli.report import Page
@@ -52,6 +52,7 @@ def evaluate(
     rerank_deadline: RerankDeadline = 1.0,
     seed: options.Seed = 0,
     hub_dir: HubDir = None,
+    store: HubStore = None,
     format: options.Format = FormatName.table,
     json: options.Json = False,
     out: options.Out = None,
@@ -68,7 +69,7 @@ def evaluate(
 
         reranker = make_reranker(rerank, deadline_s=rerank_deadline)
         plan = Plan(queries, qrels, foreign=foreign, fit=fit, target=false_answers, save=save, seed=seed)
-        with local_hub(hub_place(hub_dir), hub, reranker=reranker) as opened:
+        with local_hub(hub_place(hub_dir, store), hub, reranker=reranker) as opened:
             result = run(opened, plan, reranker=reranker, progress=output.progress)
         output.emit(result, view, PAGE)
 

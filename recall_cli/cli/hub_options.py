@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from recall_cli.cli import options
+from recall_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from recall_cli.hub.place import Place
 
 ASK = "Asking"
 
@@ -15,6 +19,16 @@ Slug = Annotated[str, typer.Argument(metavar="HUB", help="The hub's name.", show
 HubDir = Annotated[
     Path | None,
     options.option("--hub-dir", "Folder of the hubs (default: in your settings folder).", options.OUTPUT, "FOLDER"),
+]
+HubStore = Annotated[
+    str | None,
+    options.option(
+        "--store",
+        "postgresql:// URL of the hubs, instead of a folder.",
+        options.OUTPUT,
+        "URL",
+        envvar="RECALL_HUB_STORE",
+    ),
 ]
 Rerank = Annotated[
     str,
@@ -31,6 +45,29 @@ RerankDeadline = Annotated[
 ]
 
 
-def hub_place(chosen: Path | None) -> Path:
-    """Return the folder of the hubs: the one that was named, or the one beside the cache's store."""
+def hub_folder(chosen: Path | None) -> Path:
+    """Return the folder of the hubs and the keys: the one that was named, or the one beside the cache's store."""
     return chosen if chosen is not None else Path(typer.get_app_dir("recall")) / "hubs"
+
+
+def hub_place(chosen: Path | None, store: str | None) -> Place:
+    """Return where the hubs are. Raises UsageError for a store that is no database, or a URL with a password."""
+    folder = hub_folder(chosen)
+    return folder if store is None else database_place(store, folder)
+
+
+def target_place(named: str) -> Place:
+    """Return the place that a folder or a URL names. Raises UsageError as `hub_place` does."""
+    return database_place(named, hub_folder(None)) if "://" in named else Path(named)
+
+
+def database_place(url: str, folder: Path) -> Place:
+    """Return a database of hubs, whose keys are in a folder. Raises UsageError as `hub_place` does."""
+    from recall_cli.engine.pg_url import check_url, is_database_url
+    from recall_cli.hub.place import DatabasePlace
+
+    if not is_database_url(url):
+        raise UsageError(
+            f"{url} is no postgresql:// URL", hint="hubs are in a database, or in the folder that --hub-dir names"
+        )
+    return DatabasePlace(check_url(url), folder)

@@ -13,7 +13,7 @@ import typer
 
 from recall_cli.cli import options
 from recall_cli.cli.blocks import Block, table
-from recall_cli.cli.hub_options import HubDir, hub_place
+from recall_cli.cli.hub_options import HubDir, HubStore, hub_folder, hub_place
 from recall_cli.cli.options import FormatName
 from recall_cli.cli.render import Output, note
 from recall_cli.errors import UsageError
@@ -53,6 +53,7 @@ def mint(
     ttl: Ttl = HOUR_S,
     hub_url: HubUrl = DEFAULT_URL,
     hub_dir: HubDir = None,
+    store: HubStore = None,
 ) -> None:
     """Print a new token: `Authorization: Bearer TOKEN`. Its id, for `revoke`, goes to standard error.
 
@@ -61,7 +62,7 @@ def mint(
     from recall_cli.hub.local import owner_of
 
     # Asked in any case: a token for a hub that is not there is a typing error.
-    owns = owner_of(hub_place(hub_dir), hubs)
+    owns = owner_of(hub_place(hub_dir, store), hubs)
     if owner and (sub or scope):
         raise UsageError("--owner says whose token it is and what it may do", hint="leave out --sub and --scope")
     if owner and not owns:
@@ -100,7 +101,7 @@ def keys(
     with Output(format, json, out) as output:
         from recall_cli.measure.result import new_result
 
-        result = new_result("hub token keys", {"hub_dir": str(hub_place(hub_dir))})
+        result = new_result("hub token keys", {"hub_dir": str(hub_folder(hub_dir))})
         with _tokens(hub_dir) as tokens:
             rows = tokens.ring.live()
         result.rows = [{"kid": key.kid, "created": key.created, "signs": key.signs} for key in rows]
@@ -118,7 +119,7 @@ def _tokens(hub_dir: Path | None, url: str = DEFAULT_URL) -> Iterator[Tokens]:
     from recall_cli.hub.auth import Tokens
     from recall_cli.hub.keys import FILE, KeyRing
 
-    ring = KeyRing(hub_place(hub_dir) / FILE)
+    ring = KeyRing(hub_folder(hub_dir) / FILE)
     try:
         yield Tokens(ring, url)
     finally:

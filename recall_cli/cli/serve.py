@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recall_cli.cli import options
+from recall_cli.cli.hub_options import hub_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,6 +130,10 @@ LogText = Annotated[bool, options.option("--log-text", "Write prompts into the a
 HubDir = Annotated[
     Path | None, options.option("--hub-dir", "Also serve the hubs in this folder, under /api/hub/.", HUBS, "FOLDER")
 ]
+HubStore = Annotated[
+    str | None,
+    options.option("--hub-store", "Serve the hubs of this postgresql:// URL; --hub-dir has the keys.", HUBS, "URL"),
+]
 HubUrl = Annotated[
     str, options.option("--hub-url", "How callers name this server; tokens are for it (default: its address).", HUBS)
 ]
@@ -181,6 +186,7 @@ def serve(
     log_text: LogText = False,
     admin: Admin = False,
     hub_dir: HubDir = None,
+    hub_store: HubStore = None,
     hub_url: HubUrl = "",
     hub_rerank: HubRerank = "none",
     hub_cache_ttl: HubCacheTtl = 60.0,
@@ -216,11 +222,11 @@ def serve(
         limits=limits,
     )
     hubs = None
-    if hub_dir is not None:
+    if hub_dir is not None or hub_store is not None:
         from recall_cli.hub.face import HubPlan
 
         hubs = HubPlan(
-            hub_dir,
+            hub_place(hub_dir, hub_store),
             url=hub_url,
             reranker=hub_rerank,
             cache_ttl_s=hub_cache_ttl,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from recall_cli.errors import InputError, UsageError
@@ -11,6 +10,7 @@ from recall_cli.hub.ask import read_question
 from recall_cli.hub.client import ask_served
 from recall_cli.hub.local import ask, local_hub
 from recall_cli.hub.nouns import Level, Question
+from recall_cli.hub.place import Place
 from recall_cli.hub.refusal import Refusal
 from recall_cli.hub.rerank import DEADLINE_S, make_reranker
 from recall_cli.hub.shown import answer_json
@@ -45,10 +45,10 @@ class Asked:
             raise UsageError(str(error), hint="recall hub query --help says what may be asked") from None
 
 
-def asked(wanted: Asked, slug: str, place: Path | str) -> dict[str, Any]:
+def asked(wanted: Asked, slug: str, place: Place | str) -> dict[str, Any]:
     """Return a hub's answer, JSON-ready. Raises InputError for a hub that nothing was ever brought into.
 
-    :param place: the folder of the hubs, or the base URL of a server.
+    :param place: where the hubs are, or the base URL of a server.
     """
     question = wanted.question()
     if isinstance(place, str):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recall_cli.hub.api import Api, Operation
@@ -13,9 +12,9 @@ from recall_cli.hub.auth import Tokens
 from recall_cli.hub.cache import TTL_S, ResultCache
 from recall_cli.hub.counts import HubCounts
 from recall_cli.hub.embedders import hub_embedder
-from recall_cli.hub.folder import hub_names
 from recall_cli.hub.gate import Gate
 from recall_cli.hub.keys import FILE, KeyRing
+from recall_cli.hub.place import Place, folder_of
 from recall_cli.hub.rate import PER_S, Rate
 from recall_cli.hub.refusal import INGEST, RECALL
 from recall_cli.hub.served import Hubs
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 class HubPlan:
     """Which hubs to serve, and how."""
 
-    folder: Path
+    place: Place
     url: str = ""
     """How callers name this server, as in https://host: part of every token. "": its own address."""
     reranker: str = "none"
@@ -44,18 +43,23 @@ class HubPlan:
 
 
 class HubFace:
-    """All hubs of a folder, over HTTP. Belongs to one event loop."""
+    """All hubs of a place, over HTTP. Belongs to one event loop."""
 
     def __init__(self, plan: HubPlan, log: Callable[[dict[str, Any]], None]) -> None:
         """Open the keys; hubs are opened when they are first asked for.
 
-        Raises InputError when others can read the keys, UsageError for a URL or a reranker that is none.
+        Raises InputError when others can read the keys, UsageError for a URL or a reranker that is none,
+        StoreError when there is a database and it cannot be had.
         """
         from recall_cli.hub.rerank import make_reranker
 
-        self._ring = KeyRing(plan.folder / FILE)
         self._reranker: LlmReranker | None = make_reranker(plan.reranker)
-        self.hubs = Hubs(plan.folder, hub_embedder, reranker=self._reranker)
+        self.hubs = Hubs(plan.place, hub_embedder, reranker=self._reranker)
+        try:
+            self._ring = KeyRing(folder_of(plan.place) / FILE)
+        except BaseException:
+            self.hubs.close()
+            raise
         self.tokens = Tokens(self._ring, plan.url)
         self.counts = HubCounts()
         self._plan = plan
@@ -84,7 +88,7 @@ class HubFace:
 
     def names(self) -> list[str]:
         """Return the names of the hubs there are."""
-        return hub_names(self._plan.folder)
+        return self.hubs.store.names()
 
     async def stop(self) -> None:
         """Close the connections; call it inside the event loop."""

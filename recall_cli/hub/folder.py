@@ -10,18 +10,18 @@ import threading
 from pathlib import Path
 
 from recall_cli.errors import StoreError, UsageError
-from recall_cli.hub.catalog import create
+from recall_cli.hub.catalog import Catalog, create
 from recall_cli.hub.embedded import CATALOG, EmbeddedEngine
-from recall_cli.hub.nouns import NoSuchHub, Visibility
+from recall_cli.hub.nouns import HubInfo, NoSuchHub, Visibility
 from recall_cli.types import VectorSpace
 
 SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 """What a hub may be called: it is a name in a URL and of a folder, on systems that tell no cases apart too."""
 
 
-def no_such_hub(folder: Path, slug: str) -> NoSuchHub:
+def no_such_hub(place: object, slug: str) -> NoSuchHub:
     """Return the error for a hub that is not there."""
-    return NoSuchHub(f"there is no hub called {slug!r} in {folder}", hint="recall hub list shows the ones there are")
+    return NoSuchHub(f"there is no hub called {slug!r} in {place}", hint="recall hub list shows the ones there are")
 
 
 def is_slug(slug: str) -> bool:
@@ -104,6 +104,28 @@ class HubFolder:
         self._index = index
         self._lock = threading.Lock()
         self._open: dict[str, tuple[int, EmbeddedEngine]] = {}
+
+    def make(
+        self, slug: str, space: VectorSpace, *, visibility: Visibility = Visibility.PUBLIC, owner: str = ""
+    ) -> None:
+        """Make an empty hub; see `make_hub`."""
+        make_hub(self.path, slug, space, visibility=visibility, owner=owner)
+
+    def remove(self, slug: str) -> None:
+        """Delete a hub with everything in it. Raises NoSuchHub when there is none."""
+        self._forget(slug)
+        remove_hub(self.path, slug)
+
+    def info(self, slug: str) -> HubInfo:
+        """Return a hub's facts from its catalog alone: neither words nor vectors are read. Raises NoSuchHub."""
+        if slug not in self.names():
+            raise no_such_hub(self.path, slug)
+        catalog = Catalog(self.path / slug / CATALOG)
+        try:
+            with catalog.snapshot() as snapshot:
+                return snapshot.info()
+        finally:
+            catalog.close()
 
     def find(self, slug: str) -> EmbeddedEngine | None:
         """Return a hub's engine, None when there is no such hub. Raises StoreError when it cannot be read.

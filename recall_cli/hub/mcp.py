@@ -1,12 +1,11 @@
 """A hub as a tool of language models: a Model Context Protocol server on standard input and output.
 
 It has one tool, `recall`, over the same query path as every other face of the hub. Whoever may start it may read the
-hub's files, so that there is nothing to authorise.
+hub's files or log in to its database, so that there is nothing to authorise.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from recall_cli import __version__
@@ -15,6 +14,7 @@ from recall_cli.hub.ask import read_question
 from recall_cli.hub.embedders import hub_embedder
 from recall_cli.hub.local import find_hub
 from recall_cli.hub.nouns import LONGEST_QUESTION, MOST
+from recall_cli.hub.place import Place
 from recall_cli.hub.rerank import DEADLINE_S, make_reranker
 from recall_cli.hub.served import Hubs
 from recall_cli.hub.shown import answer_json
@@ -32,7 +32,7 @@ except ImportError as error:
     ) from error
 
 
-def serve(folder: Path, slug: str, *, reranker: str = "none", deadline_s: float = DEADLINE_S) -> None:
+def serve(place: Place, slug: str, *, reranker: str = "none", deadline_s: float = DEADLINE_S) -> None:
     """Serve a hub until standard input ends.
 
     Raises UsageError when there is no such reranker, NoSuchHub when there is no such hub.
@@ -40,23 +40,23 @@ def serve(folder: Path, slug: str, *, reranker: str = "none", deadline_s: float 
     :param reranker: as `rerank.make_reranker` reads it.
     """
     judge = make_reranker(reranker, deadline_s=deadline_s)
-    hubs = Hubs(folder, hub_embedder, reranker=judge)
+    hubs = Hubs(place, hub_embedder, reranker=judge)
 
     async def run() -> None:
         try:
-            await make_server(hubs, folder, slug).run_stdio_async()
+            await make_server(hubs, place, slug).run_stdio_async()
         finally:
             if judge is not None:
                 await judge.close()
 
     try:
-        find_hub(hubs, folder, slug)
+        find_hub(hubs, place, slug)
         anyio.run(run)
     finally:
         hubs.close()
 
 
-def make_server(hubs: Hubs, folder: Path, slug: str) -> MCPServer[Any]:
+def make_server(hubs: Hubs, place: Place, slug: str) -> MCPServer[Any]:
     """Return the server of one hub. It answers from the hub's state as of each question."""
     server: MCPServer[Any] = MCPServer(f"recall-{slug}", version=__version__, log_level="WARNING")
 
@@ -73,7 +73,7 @@ def make_server(hubs: Hubs, folder: Path, slug: str) -> MCPServer[Any]:
     ) -> dict[str, Any]:
         try:
             asked = read_question({"question": question, "k": k, "level": level, "min_score": min_score})
-            return answer_json(await find_hub(hubs, folder, slug).answer(asked))
+            return answer_json(await find_hub(hubs, place, slug).answer(asked))
         except RecallError as error:
             raise ToolError(f"{error}. {error.hint}" if error.hint else str(error)) from None
 

@@ -19,7 +19,8 @@ from recall_cli.engine.pg_database import Database
 from recall_cli.engine.postgres import matrix_of, text_of
 from recall_cli.errors import StoreMismatch
 from recall_cli.hub import pg_words
-from recall_cli.hub.nouns import Document, DocumentState, HubInfo, NoSuchHub, Passage, Visibility
+from recall_cli.hub.folder import no_such_hub
+from recall_cli.hub.nouns import Document, DocumentState, HubInfo, Passage, Visibility
 from recall_cli.hub.pg_stage import Stage, check_width, directed
 from recall_cli.hub.upserts import Upsert, batches
 from recall_cli.hub.words import Analyzer
@@ -289,7 +290,7 @@ class PostgresEngine:
         with db.transaction():
             row = db.execute(LOCK, (self.number,)).fetchone()
             if row is None:
-                raise self._no_such_hub()
+                raise no_such_hub(self._database.name, self._slug)
             names = ("fingerprint", "dim", "generation", "document", "chunk", "word")
             yield {"hub": self.number, **dict(zip(names, row, strict=True))}
 
@@ -297,19 +298,13 @@ class PostgresEngine:
         """Return how wide the vectors are, and which generation of them searches see."""
         row = db.execute(SPACE, (self.number,)).fetchone()
         if row is None:
-            raise self._no_such_hub()
+            raise no_such_hub(self._database.name, self._slug)
         return row[0], row[1]
 
     def _info(self, row: Sequence[Any] | None) -> HubInfo:
         if row is None:
-            raise self._no_such_hub()
+            raise no_such_hub(self._database.name, self._slug)
         return HubInfo(row[0], row[1], Visibility(row[2]), *row[3:])
-
-    def _no_such_hub(self) -> NoSuchHub:
-        return NoSuchHub(
-            f"there is no hub called {self._slug!r} in {self._database.name}",
-            hint="recall hub list shows the ones there are",
-        )
 
     def _has_moved(self) -> StoreMismatch:
         return StoreMismatch(

@@ -8,8 +8,8 @@ import threading
 from recall_cli.engine.pg_database import Database
 from recall_cli.engine.pg_url import check_url
 from recall_cli.errors import StoreError
-from recall_cli.hub.folder import check_slug, name_taken
-from recall_cli.hub.nouns import ALPHA, NoSuchHub, Visibility
+from recall_cli.hub.folder import check_slug, name_taken, no_such_hub
+from recall_cli.hub.nouns import ALPHA, HubInfo, Visibility
 from recall_cli.hub.pg_engine import READ_S, SCAN_S, PostgresEngine
 from recall_cli.hub.words import ANALYZER
 from recall_cli.types import VectorSpace
@@ -58,7 +58,7 @@ class PostgresHubs:
         """Return a hub's engine. Raises NoSuchHub when there is none."""
         found = self.find(slug)
         if found is None:
-            raise self._no_such_hub(slug)
+            raise no_such_hub(self.name, slug)
         return found
 
     def find(self, slug: str) -> PostgresEngine | None:
@@ -73,7 +73,13 @@ class PostgresHubs:
                 hint="use the recall that wrote it, or export its documents and ingest them into a new hub",
             )
         with self._lock:
-            return self._open.setdefault(row[0], PostgresEngine(self._database, row[0], slug))
+            if row[0] not in self._open:
+                self._open[row[0]] = PostgresEngine(self._database, row[0], slug)
+            return self._open[row[0]]
+
+    def info(self, slug: str) -> HubInfo:
+        """Return a hub's facts. Raises NoSuchHub when there is none."""
+        return self.open(slug).info()
 
     def names(self) -> list[str]:
         """Return the names of the hubs, in order."""
@@ -92,8 +98,3 @@ class PostgresHubs:
     def close(self) -> None:
         """Close the connections, and with them every hub; a second call does nothing."""
         self._database.close()
-
-    def _no_such_hub(self, slug: str) -> NoSuchHub:
-        return NoSuchHub(
-            f"there is no hub called {slug!r} in {self.name}", hint="recall hub list shows the ones there are"
-        )

@@ -33,19 +33,21 @@ WITH hub AS MATERIALIZED (
     WHERE id = %(hub)s AND tenant = current_user
 ), asked AS MATERIALIZED (
     SELECT id, df, sum(df) OVER (ORDER BY df, id) AS upto,
-           said * 2.2 * ln(1 + (chunks - df + 0.5::float8) / (df + 0.5::float8)) AS weight
-    FROM hub, unnest(%(words)s::text[], %(said)s::integer[]) AS question (word, said)
-    JOIN recall.hub_words AS held ON held.hub = %(hub)s AND held.word = question.word
-    WHERE df > 0
+           (%(said)s::integer[])[array_position(%(words)s::text[], word)]
+               * 2.2::float8 * ln(1 + (chunks - df + 0.5::float8) / (df + 0.5::float8)) AS weight
+    FROM hub, recall.hub_words
+    WHERE hub_words.hub = %(hub)s AND word = ANY(%(words)s::text[]) AND df > 0
 )"""
 """The words of the question that the hub has, and their weights; 2.2 is k1 + 1."""
 
-SUM = "sum(weight * times / (times + 1.2 * (0.25 + 0.75 * length / mean)) ORDER BY asked.id)"
-"""k1 = 1.2 and b = 0.75. In one order always: the same chunk has the same score, to the bit."""
+TERM = "weight * times / (times + 1.2::float8 * (0.25::float8 + 0.75::float8 * length / mean))"
+"""What one word adds to a chunk's score: k1 = 1.2 and b = 0.75."""
+SUM = f"sum({TERM} ORDER BY asked.id)"
+"""In one order always: the same chunk has the same score, to the bit."""
 POSTED = "hub, asked JOIN recall.hub_postings AS held ON held.hub = %(hub)s AND held.word = asked.id"
 
 SEARCH = f"""{ASKED}, chosen AS MATERIALIZED (
-    SELECT held.chunk, {SUM} AS part FROM {POSTED}
+    SELECT held.chunk, sum({TERM}) AS part FROM {POSTED}
     WHERE upto <= %(postings)s OR upto = df
     GROUP BY held.chunk ORDER BY part DESC, held.chunk
     LIMIT (SELECT CASE WHEN sum(df) <= %(postings)s THEN %(n)s ELSE %(n)s * {WIDER} END FROM asked)

@@ -1,13 +1,12 @@
-"""The hubs of a folder as a server asks them: each with its embedder and the reranker."""
+"""The hubs of a place as a server asks them: each with its embedder and the reranker."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from recall_cli.errors import StoreMismatch
-from recall_cli.hub.folder import HubFolder
 from recall_cli.hub.nouns import HubEngine, HubInfo, Reranker
+from recall_cli.hub.place import Place, open_place
 from recall_cli.hub.query import Hub
 from recall_cli.types import Embedder
 
@@ -16,13 +15,13 @@ class Hubs:
     """Finds hubs by their slugs. Any method may be called from any thread."""
 
     def __init__(
-        self, folder: Path, make_embedder: Callable[[str, int], Embedder], *, reranker: Reranker | None = None
+        self, place: Place, make_embedder: Callable[[str, int], Embedder], *, reranker: Reranker | None = None
     ) -> None:
         """Open nothing yet.
 
         :param make_embedder: returns the embedder of a spec and a number of dimensions.
         """
-        self._folder = HubFolder(folder)
+        self.store = open_place(place)
         self._make_embedder = make_embedder
         self._reranker = reranker
         self._hubs: dict[str, Hub] = {}
@@ -33,7 +32,7 @@ class Hubs:
 
         Raises StoreError where it cannot be read.
         """
-        engine = self._folder.find(slug)
+        engine = self.store.find(slug)
         if engine is None:
             self._hubs.pop(slug, None)
             return None
@@ -52,7 +51,7 @@ class Hubs:
 
     def close(self) -> None:
         """Close every hub."""
-        self._folder.close()
+        self.store.close()
 
     def _embedder(self, info: HubInfo) -> Embedder:
         """Return the hub's embedder; hubs of one spec share it."""

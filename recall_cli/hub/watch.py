@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 
 from recall_cli.errors import InputError, RecallError
 from recall_cli.hub.decode import check_encoding
@@ -25,6 +24,7 @@ from recall_cli.hub.ingest import ingest
 from recall_cli.hub.intake import UNREAD, Intake
 from recall_cli.hub.local import find_hub
 from recall_cli.hub.nouns import Document, HubEngine, Report
+from recall_cli.hub.place import Place, pulse_folder
 from recall_cli.hub.pulse import Pulse, write_pulse
 from recall_cli.hub.query import Hub
 from recall_cli.hub.served import Hubs
@@ -185,7 +185,7 @@ class Watch:
 
 
 def watch_hub(
-    place: Path,
+    place: Place,
     slug: str,
     folder: str,
     *,
@@ -201,7 +201,7 @@ def watch_hub(
     Raises NoSuchHub when the hub is not there, or no longer; InputError when the folder is not there at the beginning;
     UsageError for an encoding that does not exist.
 
-    :param place: the folder of the hubs; signs of life are left in the hub's own (`pulse`).
+    :param place: where the hubs are; signs of life are left in a folder (`pulse`).
     :param told: is given what each look changed.
     :param failed: is given an error when it is another one than at the look before.
     """
@@ -230,7 +230,7 @@ def watch_hub(
             else:
                 last = ""
                 pulse = _beat(pulse, refresh)
-                write_pulse(place / slug, pulse)
+                write_pulse(pulse_folder(place, slug), pulse)
                 if refresh is not None:
                     told(refresh)
             stop.wait(interval_s)

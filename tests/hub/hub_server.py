@@ -70,7 +70,7 @@ class HubServer:
     def __init__(self, folder: Path, model: FakeUpstream, *, log: str | None = None, **options: Any) -> None:
         self.folder = folder
         self.model = model
-        plan = HubPlan(folder, **{"url": URL, "per_s": 0.0, **options})
+        plan = HubPlan(**{"place": folder, "url": URL, "per_s": 0.0, **options})
         self.proxy = RunningProxy(make_plan(model, hub=plan, log=log))
         self.port = self.proxy.port
         assert self.proxy.server.hub is not None
