@@ -214,9 +214,7 @@ class PostgresEngine:
                     f"the hub's vectors have {dim} dimensions, this one has shape {vector.shape}",
                     hint="embed the question with the hub's own embedder",
                 )
-            # The hub's numbers are written out: a partial index is used only where its condition can be seen.
-            numbers = {"dim": dim, "hub": self.number, "generation": generation}
-            query = sql.SQL(NEAREST).format(**{name: sql.Literal(number) for name, number in numbers.items()})
+            query = nearest_in(self.number, generation, dim)
             rows = db.execute(query, {"vector": vector.astype(np.float32), "n": n}, prepare=False).fetchall()
         return np.array([row[0] for row in rows], np.int64), np.array([row[1] for row in rows], np.float32)
 
@@ -311,3 +309,11 @@ class PostgresEngine:
             f"the hub {self._slug} has moved to another embedder meanwhile",
             hint="do it again, with the embedder it has now",
         )
+
+
+def nearest_in(hub: int, generation: int, dim: int) -> sql.Composed:
+    """Return the search of one hub's vectors.
+
+    Its numbers are written out: a partial index is used only where its condition can be seen.
+    """
+    return sql.SQL(NEAREST).format(hub=sql.Literal(hub), generation=sql.Literal(generation), dim=sql.Literal(dim))
