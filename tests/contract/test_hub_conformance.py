@@ -113,6 +113,21 @@ def test_the_rarest_words_choose_and_all_of_them_count(hubs: PostgresHubs, monke
     assert len(engine.lexical("common rare", 300)[0]) == 10, "the others choose no more than there is room for"
 
 
+def test_what_is_gone_weighs_nothing(hubs: PostgresHubs) -> None:
+    kept = [Document(f"kept{i}", f"a wing and a wall of number{i}") for i in range(5)]
+    gone = [Document(f"gone{i}", "a wing, a wing and a long text about walls and books") for i in range(5)]
+    for slug in ("grown", "never"):
+        hubs.make(slug, HASH)
+    grown, never = hubs.open("grown"), hubs.open("never")
+    ingest(grown, HASH, [*kept, *gone])
+    ingest(grown, HASH, [Document("kept0", "another text about wings")])
+    ingest(grown, HASH, kept, prune=True)
+    ingest(never, HASH, kept)
+    for question in ("wing", "walls and number3", "books", "another"):
+        of = [engine.lexical(question, 9)[1].tolist() for engine in (grown, never)]
+        assert of[0] == pytest.approx(of[1], rel=1e-6), question
+
+
 def test_lengths_are_told_apart_as_by_the_word_index() -> None:
     assert [pg_words.told_apart(size) for size in (0, 39, 40, 41, 42, 55, 57, 103, 456, 10**10)] == [
         0, 39, 40, 40, 42, 54, 56, 96, 440, pg_words.LENGTHS[-1],

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hub_server import DOCUMENTS, HASH, Serve
 
 from recall_cli.cli.app import main
 from recall_cli.core.embed import make_embedder
-from recall_cli.errors import InputError, StoreMismatch
+from recall_cli.engine.pg_database import Deadlined
+from recall_cli.errors import InputError, StoreError, StoreMismatch
 from recall_cli.hub.folder import HubFolder
 from recall_cli.hub.ingest import ingest, move
 from recall_cli.hub.moving import carry, move_hub
 from recall_cli.hub.nouns import Document, HubEngine, NoSuchHub, Visibility
 from recall_cli.hub.pg_hubs import PostgresHubs
 from recall_cli.hub.place import DatabasePlace, opened
+from tests.postgres import Server
 
 LONG = Document("long.md", "A paragraph about invoices and refunds, again and again.\n\n" * 200, "Long", "", 12.5)
 
@@ -108,21 +112,45 @@ def test_two_writers_of_one_hub_lose_nothing(place: DatabasePlace) -> None:
         assert len(ids) == len(engines[1].passages(ids)) == 40
 
 
-def test_an_ingest_during_a_move_is_moved_too(place: DatabasePlace) -> None:
+def test_a_write_whose_connection_dies_changes_nothing(place: DatabasePlace, postgres: Server) -> None:
+    def documents() -> Iterator[Document]:
+        for n in range(3_000):
+            if n == 2_500:  # when the first batches are staged
+                with postgres.superuser(place.url) as db:
+                    db.execute(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                    )
+            yield Document(str(n), f"word{n}")
+
+    with closing(PostgresHubs(place.url)) as hubs:
+        hubs.make("hub", HASH)
+        ingest(hubs.open("hub"), HASH, DOCUMENTS)
+        with pytest.raises(StoreError):
+            ingest(hubs.open("hub"), HASH, documents())
+    with opened(place, "hub") as engine:
+        assert (engine.info().documents, engine.info().revision) == (3, 1)
+        assert len(engine.lexical("word7 invoice", 9)[0]) == 2
+        assert ingest(engine, HASH, [Document("7", "word7")]).revision == 2
+
+
+def test_an_ingest_during_a_move_is_moved_too(place: DatabasePlace, monkeypatch: pytest.MonkeyPatch) -> None:
     static = make_embedder("static")
     with closing(PostgresHubs(place.url)) as hubs:
         hubs.make("hub", HASH)
         engine = hubs.open("hub")
         ingest(engine, HASH, DOCUMENTS)
-        fed: list[bool] = []
+        lock = engine._locked
 
-        def meanwhile(report: object) -> None:
-            if not fed:
-                fed.append(True)
-                ingest(engine, HASH, [replace(DOCUMENTS[0], text="Another text."), Document("new", "A new wing.")])
-                assert len(engine.vector(HASH.embed("wing"), 9)[0]) == 4
+        def after_another(db: Deadlined) -> AbstractContextManager[dict[str, Any]]:
+            monkeypatch.setattr(engine, "_locked", lock)
+            ingest(engine, HASH, [replace(DOCUMENTS[0], text="Another text."), Document("new", "A new wing.")])
+            assert len(engine.vector(HASH.embed("wing"), 9)[0]) == 4
+            return lock(db)
 
-        move(engine, static, progress=meanwhile)
+        # All that was there is embedded, and the lock is not had yet.
+        monkeypatch.setattr(engine, "_locked", after_another)
+        move(engine, static)
         assert engine.info().fingerprint == static.fingerprint
         ids, _ = engine.vector(static.embed("a wing"), 9)
         assert engine.passages(ids)[0].doc_id == "new"
