@@ -105,9 +105,7 @@ class AdaptivePolicy:
         # Drawn for every decision, so that two policies over one stream stay in step.
         chance = self._random()
         with self._lock:
-            space = self._spaces.get(namespace)
-            if space is None:
-                space = self._spaces[namespace] = Space(len(self._spaces))
+            space = self._spaces.get(namespace) or self._new_space(namespace)
             x, rest, slope = self._score(space, evidence)
             z = rest + slope * x[0]
             limit = self.theta - space.retreat
@@ -137,9 +135,7 @@ class AdaptivePolicy:
         Evidence that this policy has not decided on (a log, another process) counts as a miss.
         """
         with self._lock:
-            space = self._spaces.get(namespace)
-            if space is None:
-                space = self._spaces[namespace] = Space(len(self._spaces))
+            space = self._spaces.get(namespace) or self._new_space(namespace)
             if evidence.ticket < 0:
                 x, rest, slope = self._score(space, evidence)
                 evidence.ticket = self._keep(space, x, rest + slope * x[0], False, 1.0)
@@ -181,9 +177,7 @@ class AdaptivePolicy:
         misses that the certificate weighs by would be of misses alone.
         """
         with self._lock:
-            space = self._spaces.get(namespace)
-            if space is None:
-                space = self._spaces[namespace] = Space(len(self._spaces))
+            space = self._spaces.get(namespace) or self._new_space(namespace)
             x, rest, slope = self._score(space, evidence)
             for _ in range(round(1 / propensity) if served else 1):
                 evidence.ticket = self._keep(space, x, rest + slope * x[0], served, propensity)
@@ -336,6 +330,10 @@ class AdaptivePolicy:
         if bins is not None:
             self._ring.put_column("bins", bins)
         self.theta = self._certificate.threshold() if self._learned else NOTHING
+
+    def _new_space(self, namespace: str) -> Space:
+        space = self._spaces[namespace] = Space(len(self._spaces))
+        return space
 
     def _forget_spaces(self) -> None:
         """Drop namespaces that the window no longer holds, once they are more than it could hold."""
