@@ -67,10 +67,8 @@ class Feed:
             # the same numbers to something else.
             if epoch != self._epoch or forgotten > self._gone:
                 return self._start(db, epoch)
-            changes = Changes(
-                [Entry(*row) for row in entries],
-                [row[1] for row in gone_rows] if (gone_rows := gone.fetchall()) else [],
-            )
+            gone_rows = gone.fetchall()
+            changes = Changes([Entry(*row) for row in entries], [row[1] for row in gone_rows])
             return self._advance(changes, gone_rows, labels.fetchall())
 
     def _start(self, db: Any, epoch: str) -> Changes:
