@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
 
 Z_95 = 1.959963984540054
 """Two-sided 95 % normal quantile: recall prints 95 % intervals."""
@@ -174,16 +175,21 @@ def rank_sum(a: Sequence[float], b: Sequence[float]) -> float:
     """
     if not len(a) or not len(b):
         raise ValueError("no samples")
-    values, places, counts = np.unique([*a, *b], return_inverse=True, return_counts=True)
     n, m = len(a), len(b)
-    # Equal values share the mean of the ranks they take.
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
-    u = float(ranks[:n].sum()) - n * (n + 1) / 2
+    ranked, counts = ranks([*a, *b])
+    u = float(ranked[:n].sum()) - n * (n + 1) / 2
     ties = float((counts.astype(np.float64) ** 3 - counts).sum()) / ((n + m) * (n + m - 1))
     variance = n * m / 12 * (n + m + 1 - ties)
-    if len(values) == 1 or variance <= 0:
+    if len(counts) == 1 or variance <= 0:
         return 1.0
     return math.erfc(max(0.0, abs(u - n * m / 2) - 0.5) / math.sqrt(2 * variance))
+
+
+def ranks(values: Sequence[float] | Floats) -> tuple[Floats, Ints]:
+    """Return (rank of each value from 1 on, how often each distinct value occurs); equal values share a mean rank."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    means: Floats = np.cumsum(counts) - (counts - 1) / 2
+    return means[places], counts
 
 
 def median_ratio(

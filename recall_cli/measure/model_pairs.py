@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from recall_cli import stats
 from recall_cli.errors import InputError
 from recall_cli.measure.model_score import Sampled, resampled_counts
 from recall_cli.measure.pairs import SIDES, Pair, load_pairs
@@ -143,17 +144,10 @@ def _graded(embedder: Embedder, data: Graded, seed: int, resamples: int) -> dict
 
 def spearman(a: Floats, b: Floats) -> float:
     """Return the rank correlation; ties share their mean rank. NaN when one side is constant."""
-    one, two = _ranks(a), _ranks(b)
+    one, two = stats.ranks(a)[0], stats.ranks(b)[0]
     one, two = one - one.mean(), two - two.mean()
     spread = float(np.sqrt((one @ one) * (two @ two)))
     return float(one @ two) / spread if spread > 0 else float("nan")
-
-
-def _ranks(values: Floats) -> Floats:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    middle: Floats = last - (counts - 1) / 2
-    return middle[inverse]
 
 
 def check(data: PairData | Graded) -> None:
