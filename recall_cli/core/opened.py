@@ -6,10 +6,9 @@ import secrets
 from pathlib import Path
 
 from recall_cli.core.cache import Cache
-from recall_cli.core.compare import VERSION
 from recall_cli.core.embed import DEFAULT_EMBEDDER, make_embedder
 from recall_cli.core.index import index_maker
-from recall_cli.core.policies import make_policy
+from recall_cli.core.policies import labels_version, make_policy
 from recall_cli.core.policy import DEFAULT_TAU
 from recall_cli.core.sqlite import SqliteStore
 from recall_cli.types import Embedder
@@ -44,7 +43,7 @@ def open_cache(
             policy,
             tau=tau,
             target_false_hit=target_false_hit,
-            version=f"{model.fingerprint[:16]}/{VERSION}",
+            version=labels_version(model),
             seed=secrets.randbits(32),
         ),
         store=None if path is None else SqliteStore(path, embedder=model),

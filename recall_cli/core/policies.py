@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from recall_cli.core.adaptive import AdaptivePolicy
+from recall_cli.core.compare import VERSION
 from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
 from recall_cli.core.prior import shipped
 from recall_cli.errors import UsageError
-from recall_cli.types import Policy
+from recall_cli.types import Embedder, Policy
+
+
+def labels_version(embedder: Embedder) -> str:
+    """Return a policy's version: by another embedder or another comparison of answers its old labels are worthless."""
+    return f"{embedder.fingerprint[:16]}/{VERSION}"
 
 
 def make_policy(

@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recall_cli.core.cache import Cache
-from recall_cli.core.compare import VERSION
 from recall_cli.core.embed import make_embedder
 from recall_cli.core.evidence import VETOES
 from recall_cli.core.index import index_maker
-from recall_cli.core.policies import make_policy
+from recall_cli.core.policies import labels_version, make_policy
 from recall_cli.core.policy import DEFAULT_TAU
 from recall_cli.core.sqlite import SqliteStore
 from recall_cli.core.store import MemoryStore
@@ -115,7 +114,7 @@ class Server:
             tau=plan.tau,
             target_false_hit=plan.target_false_hit,
             verify_sample=settings.verify_sample,
-            version=f"{embedder.fingerprint[:16]}/{VERSION}",
+            version=labels_version(embedder),
             seed=secrets.randbits(32),
         )
         self.log = AccessLog(plan.log)
