@@ -21,12 +21,15 @@ class FailOn(StrEnum):
     regression = "regression"
 
 
+FailOnRegression = Annotated[
+    FailOn | None, options.option("--fail-on", "Exit 3 when a value got worse, by the test.", "Gate")
+]
+
+
 def compare(
     first: Annotated[str, typer.Argument(metavar="A.json", help="A result document (--out).", show_default=False)],
     second: Annotated[str, typer.Argument(metavar="B.json", help="A later one; - is stdin.", show_default=False)],
-    fail_on: Annotated[
-        FailOn | None, options.option("--fail-on", "Exit 3 when a value got worse, by the test.", "Gate")
-    ] = None,
+    fail_on: FailOnRegression = None,
     format: options.Format = FormatName.table,
     json: options.Json = False,
     out: options.Out = None,

@@ -11,7 +11,7 @@ import typer
 
 from recall_cli.cli import options
 from recall_cli.cli.blocks import NONE, Block, Line, table
-from recall_cli.cli.compare import FailOn
+from recall_cli.cli.compare import FailOn, FailOnRegression
 from recall_cli.cli.options import FormatName
 from recall_cli.cli.render import Output
 from recall_cli.types import Result
@@ -26,9 +26,7 @@ def reproduce(
         bool,
         options.option("--quick", "At most 20 runs, 500 lookups and 10,000 rows: minutes instead of hours.", "Size"),
     ] = False,
-    fail_on: Annotated[
-        FailOn | None, options.option("--fail-on", "Exit 3 when a value got worse, by the test.", "Gate")
-    ] = None,
+    fail_on: FailOnRegression = None,
     format: options.Format = FormatName.table,
     json: options.Json = False,
     out: options.Out = None,
