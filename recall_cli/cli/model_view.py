@@ -136,8 +136,7 @@ def _cost(rows: list[dict[str, Any]]) -> Block:
 
 def _plain(row: dict[str, Any], key: str) -> str:
     """Write a figure that is no rate, with its interval."""
-    value, (low, high) = row[key], row[f"{key}_interval"]
-    return f"{value:.4f} [{low:.4f}, {high:.4f}]"
+    return bare(row[key], row[f"{key}_interval"], 4)
 
 
 def _rate(row: dict[str, Any], key: str, digits: int = 1) -> str:
