@@ -28,6 +28,8 @@ def _name(row: Mapping[str, Any]) -> str:
 
 
 def _answers(rows: Sequence[Mapping[str, Any]]) -> StackChart:
+    known = all(row["right_rate"] is not None for row in rows)
+    shown = 3 if known else 2
     drawn = tuple(
         (
             f"{_name(row)}: {percent(row['hit_rate'])} hit",
@@ -37,19 +39,14 @@ def _answers(rows: Sequence[Mapping[str, Any]]) -> StackChart:
                     row["exact_hits"],
                     row["semantic_hits"] - (row["false_hits"] or 0),
                     row["false_hits"] or 0,
-                )
+                )[:shown]
             ),
         )
         for row in rows
     )
-    known = all(row["right_rate"] is not None for row in rows)
     parts = (("exact", 0), ("near, and right" if known else "near", 2), ("near, and wrong", 1))
     note = "Of all queries; what is empty was not answered." + ("" if known else " Nobody knows which are wrong.")
-    return StackChart("What is answered", parts if known else parts[:2], _cut(drawn, known), percent, note, 1.0)
-
-
-def _cut(rows: tuple[tuple[str, tuple[float, ...]], ...], known: bool) -> tuple[tuple[str, tuple[float, ...]], ...]:
-    return rows if known else tuple((label, values[:2]) for label, values in rows)
+    return StackChart("What is answered", parts[:shown], drawn, percent, note, 1.0)
 
 
 def _shares(rows: Sequence[Mapping[str, Any]]) -> StackChart:
