@@ -58,8 +58,9 @@ def run(a: Result, b: Result, *, names: tuple[str, str] = ("A", "B"), apart: Col
     old, new = estimates(a), estimates(b)
     one_machine = all(a.environment.get(key) == b.environment.get(key) for key in MACHINE)
     busy = _load(a) > 1 or _load(b) > 1
-    for key in (key for key in old if key in new):
-        value = old[key]
+    for key, value in old.items():
+        if key not in new:
+            continue
         band = BUSY_BAND if busy and not value.relative else BAND
         testable = one_machine or value.relative or not value.timed
         result.rows.append(_row(key, value, new[key], testable, band))

@@ -14,7 +14,7 @@ import numpy as np
 
 from recall_cli.measure.chance import pick
 from recall_cli.measure.textworld import Split, two_templates
-from recall_cli.measure.textworld_classes import SWAP, Intent, load, neighbour, random_class
+from recall_cli.measure.textworld_classes import SWAP, AnswerClass, Intent, load, neighbour, random_class
 from recall_cli.measure.textworld_edits import noise, text_of
 from recall_cli.measure.textworld_wording import Wording, draw_wording
 
@@ -58,8 +58,8 @@ def contrasts(n: int, seed: int, split: Split = "train") -> list[Contrast]:
         one, two = two_templates(intent, split, rng)
         here, there, again = (draw_wording(intent, template, rng) for template in (one, two, one))
 
-        def said(wording: Wording, of: object) -> str:
-            return text_of(noise(wording.of(of), rng))  # type: ignore[arg-type]
+        def said(wording: Wording, of: AnswerClass) -> str:
+            return text_of(noise(wording.of(of), rng))
 
         group = Contrast(
             said(here, asked), said(there, asked), said(again, asked), said(here, other), said(there, other)
