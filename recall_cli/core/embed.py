@@ -18,6 +18,8 @@ from recall_cli.types import Embedder, Vector
 
 DEFAULT_EMBEDDER = "static"
 NAMES = ("hash-v1", "static", "minilm", "model2vec:PATH-OR-NAME")
+MODEL_FILES = ("model.safetensors", "tokenizer.json", "config.json")
+"""What a model folder holds."""
 
 
 def make_embedder(name: str, *, tokens: str = "auto") -> Embedder:
@@ -75,6 +77,11 @@ class HashEmbedder:
 def bundled_folder() -> Path:
     """Return the folder of the bundled model's files."""
     return Path(str(files("recall_cli"))) / "model"
+
+
+def model_folder(name: str) -> Path:
+    """Return where the files of an embedder of that name are; no folder is there when it is not made of one."""
+    return bundled_folder() if name == "static" else Path(name.removeprefix("model2vec:"))
 
 
 def _bundled(tokens: str) -> TableEmbedder:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from recall_cli.core.embed import bundled_folder, make_embedder
+from recall_cli.core.embed import make_embedder, model_folder
 from recall_cli.core.table import TableEmbedder
 from recall_cli.errors import GateFailed, InputError, UsageError
 from recall_cli.measure import eval_log, pairs_eval
@@ -88,7 +88,7 @@ def run(pairs: Sequence[Pair], out: Path, *, embedder: str = "static", seed: int
     """
     check_target(out)
     base = make_embedder(embedder)
-    folder = bundled_folder() if embedder == "static" else Path(embedder.removeprefix("model2vec:"))
+    folder = model_folder(embedder)
     if not isinstance(base, TableEmbedder) or not folder.is_dir():
         raise UsageError(f"{embedder} has no token weights to fit", hint="choose static, or model2vec:FOLDER")
     right = np.array([pair.same for pair in pairs], dtype=np.bool_)

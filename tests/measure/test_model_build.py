@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer, models
 
-from recall_cli.core.embed import make_embedder, reference_model
+from recall_cli.core.embed import MODEL_FILES, make_embedder, reference_model
 from recall_cli.errors import EmbedderError, RecallError, UsageError
 from recall_cli.measure import model_build
 
@@ -37,7 +37,7 @@ def no_network(monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
-@pytest.mark.parametrize("name", model_build.MODEL_FILES)
+@pytest.mark.parametrize("name", MODEL_FILES)
 def test_bundled_files_match_their_digests(record, name):
     assert model_build.digest(BUNDLED / name) == record["files"][name]
 
@@ -142,7 +142,7 @@ def recipe(tmp_path, monkeypatch):
     """A build whose teacher is a stand-in: everything but the distillation is real."""
     teacher = tmp_path / "teacher"
     teacher.mkdir()
-    for name in model_build.MODEL_FILES:
+    for name in MODEL_FILES:
         (teacher / name).write_text("{}")
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "hello": 1, "world": 2}, unk_token="[UNK]"))
     table = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
@@ -157,7 +157,7 @@ def recipe(tmp_path, monkeypatch):
 def test_build_twice_gives_the_same_bytes(recipe, tmp_path):
     first, second = recipe(tmp_path / "a"), recipe(tmp_path / "b" / "deep")
     assert first.rows == second.rows
-    for name in (*model_build.MODEL_FILES, "digests.json"):
+    for name in (*MODEL_FILES, "digests.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / "deep" / name).read_bytes()
 
 
@@ -165,7 +165,7 @@ def test_build_writes_readable_files_that_name_no_path(recipe, tmp_path):
     from model2vec import StaticModel
 
     result = recipe(tmp_path / "out")
-    assert {row["file"] for row in result.rows} == set(model_build.MODEL_FILES)
+    assert {row["file"] for row in result.rows} == set(MODEL_FILES)
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o644 for path in (tmp_path / "out").iterdir())
     assert str(tmp_path) not in (tmp_path / "out" / "config.json").read_text()
     model = StaticModel.from_pretrained(tmp_path / "out")
@@ -205,7 +205,7 @@ def test_a_failed_write_leaves_the_old_folder(recipe, tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "teacher"]
 
 
-@pytest.mark.parametrize("names", [["notes.txt"], ["config.json"], [*model_build.MODEL_FILES, "thesis.doc"]])
+@pytest.mark.parametrize("names", [["notes.txt"], ["config.json"], [*MODEL_FILES, "thesis.doc"]])
 def test_build_refuses_a_folder_that_is_not_a_model(recipe, tmp_path, names):
     out = tmp_path / "mine"
     out.mkdir()
