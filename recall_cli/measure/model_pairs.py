@@ -16,7 +16,7 @@ import numpy as np
 from recall_cli import stats
 from recall_cli.errors import InputError
 from recall_cli.measure.model_score import Sampled, resampled_counts
-from recall_cli.measure.pairs import SIDES, Pair, load_pairs
+from recall_cli.measure.pairs import SIDES, Pair, load_pairs, pairs_of
 from recall_cli.measure.pairs_eval import DECIMALS, FALSE_HITS, groups, score, similarities
 from recall_cli.measure.pairs_rows import first, rows_of
 from recall_cli.measure.prompts import read_text, standard_input
@@ -79,7 +79,7 @@ def load(path: str) -> PairData | Graded:
     graded = [(str(row[one]), str(row[two]), _number(first(row, SCORE))) for row, one, two in sides]
     kept = [(a, b, grade) for a, b, grade in graded if grade is not None]
     if not kept:
-        return PairData(name, load_pairs(path).pairs)
+        return PairData(name, pairs_of(text, source).pairs)
     return Graded(name, [a for a, _, _ in kept], [b for _, b, _ in kept], np.array([grade for _, _, grade in kept]))
 
 

@@ -102,7 +102,11 @@ def load_pairs(path_or_dash: str, stdin: BinaryIO | None = None) -> PairSet:
 
     Raises InputError when it cannot be read, is no text, names no known columns or holds no pair.
     """
-    text, source = read_text(path_or_dash, stdin, "rows")
+    return pairs_of(*read_text(path_or_dash, stdin, "rows"))
+
+
+def pairs_of(text: str, source: str) -> PairSet:
+    """Return the pairs of a text that was read from `source`. Raises InputError as `load_pairs` does."""
     skipped: Counter[str] = Counter()
     found = [
         pair for row in rows_of(text, source, skipped, PAIRS_HINT, _is_pairs_header) if (pair := _pair(row, skipped))

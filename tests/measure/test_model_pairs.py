@@ -1,5 +1,6 @@
 """Pair sets of `model eval`: what a file holds, traps by category, rank correlation."""
 
+import io
 import json
 
 import numpy as np
@@ -73,6 +74,14 @@ def test_a_file_is_graded_by_its_column(tmp_path):
     labelled = tmp_path / "pairs.jsonl"
     labelled.write_text("".join(json.dumps({"a": "x", "b": f"y{i}", "same": i % 2}) + "\n" for i in range(4)))
     assert isinstance(model_pairs.load(str(labelled)), PairData)
+
+
+def test_standard_input_is_read_once_whatever_it_holds(monkeypatch):
+    labelled = b'{"a": "x", "b": "y", "same": true}\n{"a": "x", "b": "z", "same": false}\n'
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(labelled)))
+    found = model_pairs.load("-")
+    assert isinstance(found, PairData)
+    assert [(pair.b, pair.same) for pair in found.pairs] == [("y", True), ("z", False)]
 
 
 def test_a_set_of_one_pair_is_refused():
