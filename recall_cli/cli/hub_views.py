@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from recall_cli.cli.blocks import NONE, Block, Line, count, number, table
 from recall_cli.cli.render import View, note, warn
 from recall_cli.errors import RecallError
-from recall_cli.hub.asked import NO_RERANKER
 from recall_cli.hub.reasons import REASONS
+from recall_cli.hub.rerank import NO_RERANKER
 from recall_cli.types import Result
 
 if TYPE_CHECKING:

@@ -12,10 +12,8 @@ from recall_cli.hub.local import ask, local_hub
 from recall_cli.hub.nouns import Level, Question
 from recall_cli.hub.place import Place
 from recall_cli.hub.refusal import Refusal
-from recall_cli.hub.rerank import DEADLINE_S, make_reranker
+from recall_cli.hub.rerank import DEADLINE_S, NO_RERANKER, make_reranker
 from recall_cli.hub.shown import answer_json
-
-NO_RERANKER = "none"
 
 
 @dataclass(frozen=True, slots=True)

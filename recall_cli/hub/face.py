@@ -17,13 +17,12 @@ from recall_cli.hub.keys import FILE, KeyRing
 from recall_cli.hub.place import Place, folder_of
 from recall_cli.hub.rate import PER_S, Rate
 from recall_cli.hub.refusal import INGEST, RECALL
+from recall_cli.hub.rerank import NO_RERANKER, make_reranker
 from recall_cli.hub.served import Hubs
 from recall_cli.hub.writing import BATCH_BYTES, DOCUMENT_BYTES, Writing
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
-
-    from recall_cli.hub.rerank import LlmReranker
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class HubPlan:
     place: Place
     url: str = ""
     """How callers name this server, as in https://host: part of every token. "": its own address."""
-    reranker: str = "none"
+    reranker: str = NO_RERANKER
     """As `rerank.make_reranker` reads it."""
     cache_ttl_s: float = TTL_S
     cache_private: bool = False
@@ -51,9 +50,7 @@ class HubFace:
         Raises InputError when others can read the keys, UsageError for a URL or a reranker that is none,
         StoreError when there is a database and it cannot be had.
         """
-        from recall_cli.hub.rerank import make_reranker
-
-        self._reranker: LlmReranker | None = make_reranker(plan.reranker)
+        self._reranker = make_reranker(plan.reranker)
         self.hubs = Hubs(plan.place, hub_embedder, reranker=self._reranker)
         try:
             self._ring = KeyRing(folder_of(plan.place) / FILE)

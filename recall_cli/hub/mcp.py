@@ -15,7 +15,7 @@ from recall_cli.hub.embedders import hub_embedder
 from recall_cli.hub.local import find_hub
 from recall_cli.hub.nouns import LONGEST_QUESTION, MOST
 from recall_cli.hub.place import Place
-from recall_cli.hub.rerank import DEADLINE_S, make_reranker
+from recall_cli.hub.rerank import DEADLINE_S, NO_RERANKER, make_reranker
 from recall_cli.hub.served import Hubs
 from recall_cli.hub.shown import answer_json
 
@@ -32,7 +32,7 @@ except ImportError as error:
     ) from error
 
 
-def serve(place: Place, slug: str, *, reranker: str = "none", deadline_s: float = DEADLINE_S) -> None:
+def serve(place: Place, slug: str, *, reranker: str = NO_RERANKER, deadline_s: float = DEADLINE_S) -> None:
     """Serve a hub until standard input ends.
 
     Raises UsageError when there is no such reranker, NoSuchHub when there is no such hub.

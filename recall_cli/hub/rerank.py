@@ -22,6 +22,7 @@ from recall_cli.hub.nouns import Match, RerankError
 if TYPE_CHECKING:
     import aiohttp
 
+NO_RERANKER = "none"
 KIND = "llm"
 DEFAULT_MODEL = "claude-haiku-4-5"
 """A small fast one: the order must be there within the deadline."""
@@ -172,7 +173,7 @@ def make_reranker(
 
     Raises UsageError when the spec is none of these, or the key that is needed is missing.
     """
-    if spec == "none":
+    if spec == NO_RERANKER:
         return None
     kind, _, model = spec.partition(":")
     if kind != KIND or (":" in spec and not model.strip()):
