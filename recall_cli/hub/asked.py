@@ -53,8 +53,7 @@ def asked(wanted: Asked, slug: str, place: Place | str) -> dict[str, Any]:
         return ask_served(place, slug, question)
     reranker = make_reranker(wanted.reranker, deadline_s=wanted.deadline_s)
     with local_hub(place, slug, reranker=reranker) as hub:
-        info = hub.engine.info()
-        if not info.documents and info.updated is None:
+        if hub.engine.info().was_never_fed:
             raise InputError(
                 f"nothing has been ingested into {slug} yet", hint=f"feed it with: recall hub ingest {slug} FOLDER"
             )

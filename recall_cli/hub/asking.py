@@ -51,7 +51,7 @@ class Asking:
         call.record |= {"k": question.k, "level": question.level.value}
         if self._log_text:
             call.record["text"] = question.text
-        if not entry.info.documents and entry.info.updated is None:
+        if entry.info.was_never_fed:
             raise unavailable("nothing has been ingested into this hub yet")
         stream = wanted(call.request.headers.get("accept", ""), body.get("stream", False))
         answers, age = self._answers(entry, question)

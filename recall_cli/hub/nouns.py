@@ -129,6 +129,11 @@ class HubInfo:
     min_score: float | None
     """Cosine below which nothing is returned where the question names no limit of its own."""
 
+    @property
+    def was_never_fed(self) -> bool:
+        """Whether nothing was ever brought into it: one that was emptied has answers, and they are empty."""
+        return not self.documents and self.updated is None
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
