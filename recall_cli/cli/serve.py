@@ -285,17 +285,14 @@ def say_where(server: Server, port: int) -> None:
     from recall_cli.cli.render import note
     from recall_cli.core.policy import DEFAULT_TAU
 
-    host = server.plan.settings.host
-    shown = f"[{host}]" if ":" in host else host
-    url = f"http://{shown}:{port}"
+    plan, settings = server.plan, server.plan.settings
+    url = settings.url(port)
     print(f"export OPENAI_BASE_URL={url}/v1", f"export ANTHROPIC_BASE_URL={url}", sep="\n", flush=True)
-    settings = server.plan.settings
     mode = "shadow mode: nothing is served from the cache" if settings.shadow else "serving from the cache"
-    kept = server.plan.store if server.plan.store and not server.degraded else "memory: gone when this ends"
-    plan = server.plan
+    kept = plan.store if plan.store and not server.degraded else "memory: gone when this ends"
     static, adaptive = f"cutoff {plan.tau:g}", f"at most {100 * plan.target_false_hit:g} % of semantic hits wrong"
     policy = f"{server.policy.name} ({static if plan.policy == 'static' else adaptive})"
-    entries = "shared entries" if server.plan.is_shared else f"{len(server.keeper.cache):,} entries"
+    entries = "shared entries" if plan.is_shared else f"{len(server.keeper.cache):,} entries"
     note(f"{mode}; policy {policy}; {entries} in {kept}; page {url}/recall")
     if plan.policy == "adaptive" and plan.tau != DEFAULT_TAU:
         note("--tau is not used: the adaptive policy finds its cutoffs itself, see --target")

@@ -307,8 +307,7 @@ def _with_address(plan: Plan, listener: socket.socket) -> Plan:
     """Return the plan with the bound address as the hubs' URL, where nobody named one."""
     if plan.hub is None or plan.hub.url:
         return plan
-    host, port = plan.settings.host, listener.getsockname()[1]
-    return replace(plan, hub=replace(plan.hub, url=f"http://{f'[{host}]' if ':' in host else host}:{port}"))
+    return replace(plan, hub=replace(plan.hub, url=plan.settings.url(listener.getsockname()[1])))
 
 
 def settle_memory() -> None:

@@ -96,3 +96,11 @@ class Settings:
     def is_loopback(self) -> bool:
         """Whether only this machine can connect."""
         return self.host in LOOPBACK
+
+    def url(self, port: int) -> str:
+        """Return the base URL of the address to listen on.
+
+        :param port: the one that was bound.
+        """
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{port}"
