@@ -27,7 +27,7 @@ from recall_cli.hub.http import (
     respond,
     while_there,
 )
-from recall_cli.hub.refusal import Refusal
+from recall_cli.hub.refusal import Refusal, not_allowed
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -111,8 +111,7 @@ class Endpoint:
         slug = request.path_params.get("slug", "")
         try:
             if operation is None:
-                allow = ", ".join(self._operations)
-                raise Refusal(405, "method_not_allowed", f"this path takes {allow or 'nothing'}", allow=allow)
+                raise not_allowed(self._operations)
             check_size(request, operation.most)
             authorization = request.headers.getlist("authorization")
             client = request.client.host if request.client is not None else ""
@@ -183,14 +182,14 @@ class Api:
 
     async def _metadata(self, request: Request) -> Response:
         if request.method not in READING:
-            allow = ", ".join(READING)
-            refusal = Refusal(405, "method_not_allowed", f"this path takes {allow}", allow=allow)
-            return respond(refusal_json(refusal, self.next_id()), 405, refusal_headers(refusal))
+            return self._refuse(not_allowed(READING))
         path = request.path_params["path"].rstrip("/")
         if path == "api" or (path.startswith("api/hub/") and path.count("/") == 2):
             return respond(self.tokens.metadata(path))
         return await self._nowhere(request)
 
     async def _nowhere(self, request: Request) -> Response:
-        refusal = Refusal(404, "no_such_path", "there is nothing at this path")
-        return respond(refusal_json(refusal, self.next_id()), 404, refusal_headers(refusal))
+        return self._refuse(Refusal(404, "no_such_path", "there is nothing at this path"))
+
+    def _refuse(self, refusal: Refusal) -> Response:
+        return respond(refusal_json(refusal, self.next_id()), refusal.status, refusal_headers(refusal))

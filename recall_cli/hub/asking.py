@@ -14,7 +14,7 @@ from recall_cli.hub.cache import ResultCache
 from recall_cli.hub.counts import HubCounts
 from recall_cli.hub.flight import Flight, Flights
 from recall_cli.hub.gate import Entry, Gate
-from recall_cli.hub.http import PRIVATE, as_refusal, read_json, refusal_json, respond
+from recall_cli.hub.http import NO_STORE, PRIVATE, as_refusal, read_json, refusal_json, respond
 from recall_cli.hub.nouns import Answer, HubInfo, Question, Visibility
 from recall_cli.hub.refusal import RECALL, unavailable
 from recall_cli.hub.shown import answer_json, hub_json
@@ -139,7 +139,7 @@ class Asking:
         headers = {"etag": etag(answer.hub), "vary": "Authorization, Accept", "cache-control": PRIVATE}
         if _is_public(answer.hub):
             lasts = self._cache.ttl_s and not answer.rerank_error
-            headers["cache-control"] = f"public, max-age={self._cache.ttl_s:g}" if lasts else "no-store"
+            headers["cache-control"] = f"public, max-age={self._cache.ttl_s:g}" if lasts else NO_STORE
         if answer.cached:
             headers["age"] = str(int(age))
         return headers

@@ -6,6 +6,8 @@ Codes are stable: programs read them. Every refusal of the API is made by one of
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from recall_cli.errors import RecallError
 
 RETRY_S = 5
@@ -45,6 +47,15 @@ class Refusal(RecallError):
         self.scope = scope
         self.retry_s = retry_s
         self.allow = allow
+
+
+def not_allowed(methods: Iterable[str]) -> Refusal:
+    """Return the refusal of a method that a path does not take (405).
+
+    :param methods: those that it takes.
+    """
+    allow = ", ".join(methods)
+    return Refusal(405, "method_not_allowed", f"this path takes {allow}", allow=allow)
 
 
 def malformed(message: str, field: str = "") -> Refusal:
