@@ -11,6 +11,8 @@ from bisect import bisect_right
 
 from blake3 import blake3
 
+from recall_cli.hub.nouns import Chunk, Document
+
 CHUNKER = "1"
 """Version of the cutting: another one cuts, and so embeds, every document anew."""
 
@@ -37,6 +39,13 @@ def chunks(text: str) -> list[str]:
         found.append(text[start:end])
         start = end
     return found
+
+
+def cut(document: Document, fingerprint: str) -> list[Chunk]:
+    """Return a document's chunks as an embedder of that fingerprint knows them, one at least."""
+    # A document that is only a title is found by it.
+    texts = chunks(document.text) or [""]
+    return [Chunk(n, text, chunk_digest(fingerprint, document.title, text)) for n, text in enumerate(texts)]
 
 
 def embedded_text(title: str, text: str) -> str:

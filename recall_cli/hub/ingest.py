@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 
 from recall_cli.errors import StoreMismatch
-from recall_cli.hub.chunk import chunk_digest, chunks, document_digest, embedded_text
+from recall_cli.hub.chunk import chunk_digest, cut, document_digest, embedded_text
 from recall_cli.hub.nouns import Chunk, Document, DocumentState, HubEngine, Report
 from recall_cli.types import Embedder, Vector
 
@@ -129,13 +129,8 @@ class _Ingest:
                 report.added += 1
             else:
                 report.changed += 1
-            # A document that is only a title is found by it.
-            texts = chunks(document.text) or [""]
-            report.chunks += len(texts)
-            pieces = [
-                Chunk(ordinal, text, chunk_digest(fingerprint, document.title, text))
-                for ordinal, text in enumerate(texts)
-            ]
+            pieces = cut(document, fingerprint)
+            report.chunks += len(pieces)
             yield document, DocumentState(digest, len(pieces)), pieces
 
     def _batches(self, documents: Iterable[Document]) -> Iterator[list[Cut]]:

@@ -12,8 +12,8 @@ from blake3 import blake3
 
 from recall_cli.core.store import HeldSpace
 from recall_cli.errors import InputError, StoreMismatch
-from recall_cli.hub.chunk import chunk_digest, chunks
-from recall_cli.hub.nouns import Chunk, Document, DocumentState, HubEngine
+from recall_cli.hub.chunk import cut
+from recall_cli.hub.nouns import DocumentState, HubEngine
 from recall_cli.hub.place import Place, find_engine, open_place, opened
 from recall_cli.hub.upserts import Upsert, batches
 
@@ -79,7 +79,7 @@ def _missing(source: HubEngine, target: HubEngine, fingerprint: str) -> Iterator
         document = source.document(id)
         if document is None or (there.get(id) == state and target.document(id) == document):
             continue
-        pieces = _cut(document, fingerprint)
+        pieces = cut(document, fingerprint)
         vectors = source.known([piece.digest for piece in pieces])
         if len(pieces) != state.chunks or any(piece.digest not in vectors for piece in pieces):
             raise InputError(
@@ -89,11 +89,6 @@ def _missing(source: HubEngine, target: HubEngine, fingerprint: str) -> Iterator
         yield document, DocumentState(state.digest, len(pieces)), pieces, np.stack([vectors[p.digest] for p in pieces])
 
 
-def _cut(document: Document, fingerprint: str) -> list[Chunk]:
-    texts = chunks(document.text) or [""]
-    return [Chunk(n, text, chunk_digest(fingerprint, document.title, text)) for n, text in enumerate(texts)]
-
-
 def _digest(engine: HubEngine, among: dict[str, DocumentState], fingerprint: str) -> tuple[int, str]:
     """Return how many of these documents there are, and one digest of them and their vectors."""
     hasher, count = blake3(), 0
@@ -101,7 +96,7 @@ def _digest(engine: HubEngine, among: dict[str, DocumentState], fingerprint: str
         document = engine.document(id) if id in among else None
         if document is None:
             continue
-        digests = [piece.digest for piece in _cut(document, fingerprint)]
+        digests = [piece.digest for piece in cut(document, fingerprint)]
         vectors = engine.known(digests)
         facts = [id, document.title, document.url, document.updated, document.text, state.digest.hex(), state.chunks]
         hasher.update(orjson.dumps(facts))
