@@ -14,13 +14,10 @@ import numpy as np
 from recall_cli.errors import StoreMismatch
 from recall_cli.hub.chunk import chunk_digest, cut, document_digest, embedded_text
 from recall_cli.hub.nouns import Chunk, Document, DocumentState, HubEngine, Report
+from recall_cli.hub.upserts import Upsert, batches
 from recall_cli.types import Embedder, Vector
 
-BATCH = 1_024
-"""Chunks embedded together: enough for the embedder's own batches, little enough to hold in memory."""
-
 Cut = tuple[Document, DocumentState, list[Chunk]]
-Upsert = tuple[Document, DocumentState, Sequence[Chunk], Vector]
 Seen = Callable[[Report], None]
 """Is told how far an ingest has come, after each batch."""
 
@@ -96,7 +93,7 @@ class _Ingest:
 
     def upserts(self, documents: Iterable[Document]) -> Iterator[Upsert]:
         """Yield the documents that are new or have changed, with their chunks and vectors."""
-        for batch in self._batches(documents):
+        for batch in batches(self._changed(documents)):
             yield from self._embedded(batch)
             if self._progress is not None:
                 self._progress(self.report)
@@ -132,19 +129,6 @@ class _Ingest:
             pieces = cut(document, fingerprint)
             report.chunks += len(pieces)
             yield document, DocumentState(digest, len(pieces)), pieces
-
-    def _batches(self, documents: Iterable[Document]) -> Iterator[list[Cut]]:
-        """Yield what has changed in lists of about `BATCH` chunks."""
-        batch: list[Cut] = []
-        size = 0
-        for item in self._changed(documents):
-            batch.append(item)
-            size += len(item[2])
-            if size >= BATCH:
-                yield batch
-                batch, size = [], 0
-        if batch:
-            yield batch
 
     def _embedded(self, batch: list[Cut]) -> Iterator[Upsert]:
         """Yield the batch with its vectors: those that are stored, and the others embedded, each text once."""

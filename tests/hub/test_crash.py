@@ -36,7 +36,7 @@ PREAMBLE = """
 import os, signal, sys
 from pathlib import Path
 from recall_cli.core.embed import HashEmbedder
-from recall_cli.hub import ingest as ingesting, upserts
+from recall_cli.hub import upserts
 from recall_cli.hub.catalog import Catalog
 from recall_cli.hub.folder import open_hub
 from recall_cli.hub.ingest import ingest
@@ -100,7 +100,7 @@ def test_a_process_killed_in_the_middle_leaves_the_revision_before(place: Path, 
     process = child(
         place,
         """
-        ingesting.BATCH = upserts.BATCH = 2
+        upserts.BATCH = 2
         def slowly():
             yield from NEW[:7]
             print("in the middle", flush=True)
@@ -198,7 +198,7 @@ def test_one_writer_at_a_time(place: Path, engine: EmbeddedEngine, monkeypatch: 
     process = child(
         place,
         """
-        ingesting.BATCH = upserts.BATCH = 2
+        upserts.BATCH = 2
         def slowly():
             yield from NEW[:7]
             print("in the middle", flush=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recall_cli.core.embed import HashEmbedder, make_embedder
 from recall_cli.errors import StoreMismatch
-from recall_cli.hub import ingest as ingesting
+from recall_cli.hub import upserts
 from recall_cli.hub.chunk import LARGEST, chunks
 from recall_cli.hub.embedded import EmbeddedEngine
 from recall_cli.hub.folder import make_hub, open_hub
@@ -99,7 +99,7 @@ def test_equal_chunks_of_an_ingest_are_embedded_once(engine: EmbeddedEngine, emb
 
 
 def test_batches_and_progress(engine: EmbeddedEngine, embedder: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingesting, "BATCH", 16)
+    monkeypatch.setattr(upserts, "BATCH", 16)
     seen: list[tuple[int, int]] = []
     report = ingest(
         engine, embedder, (article(i) for i in range(7)), progress=lambda r: seen.append((r.added, r.embedded))
@@ -177,7 +177,7 @@ def test_another_embedder_is_refused(engine: EmbeddedEngine) -> None:
 def test_a_broken_embedder_leaves_the_hub_as_it_was(
     engine: EmbeddedEngine, embedder: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingesting, "BATCH", 4)
+    monkeypatch.setattr(upserts, "BATCH", 4)
     ingest(engine, embedder, [Document("a", "x")])
 
     def documents() -> Iterator[Document]:
