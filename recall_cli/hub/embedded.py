@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,7 @@ from recall_cli.hub.catalog import Catalog
 from recall_cli.hub.lexical import Busy, Lexical, LexicalWriter
 from recall_cli.hub.nouns import Document, DocumentState, HubInfo, Passage, Visibility
 from recall_cli.hub.snapshot import Settings, Snapshot
-from recall_cli.hub.upserts import Upsert, batches
+from recall_cli.hub.upserts import Upsert, anything, batches
 from recall_cli.hub.view import View, build, change, changed, vectors_of
 from recall_cli.types import Ids, Vector, VectorSpace
 
@@ -98,16 +97,14 @@ class EmbeddedEngine:
     ) -> int:
         """Store and remove documents in one write; return the new revision (the old one when nothing was given)."""
         catalog = self._catalog
-        upserts = iter(upserts)
         # Until there is something to write, nobody else is kept from writing.
-        first = next(upserts, None)
-        if first is None:
-            removed = list(removed)
-            if not removed:
-                return self.info().revision
+        given = anything(upserts, removed)
+        if given is None:
+            return self.info().revision
+        upserts, removed = given
         stage = secrets.randbits(62) + 1
         with self._writing() as words:
-            for batch in batches(upserts if first is None else chain((first,), upserts)):
+            for batch in batches(upserts):
                 with catalog.writing():
                     for document, state, chunks, vectors in batch:
                         ids = catalog.stage(stage, document, state, chunks, vectors)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from recall_cli.hub import pg_words
 from recall_cli.hub.folder import no_such_hub
 from recall_cli.hub.nouns import Document, DocumentState, HubInfo, Passage, Visibility
 from recall_cli.hub.pg_stage import Stage, check_width, directed
-from recall_cli.hub.upserts import Upsert, batches
+from recall_cli.hub.upserts import Upsert, anything, batches
 from recall_cli.hub.words import Analyzer
 from recall_cli.types import Ids, Vector, VectorSpace
 
@@ -146,16 +145,14 @@ class PostgresEngine:
 
     def apply(self, upserts: Iterable[Upsert], removed: Iterable[str] = (), *, fingerprint: str = "") -> int:
         """Store and remove documents in one write; return the new revision (the old one when nothing was given)."""
-        upserts = iter(upserts)
-        first = next(upserts, None)
-        if first is None:
-            removed = list(removed)
-            if not removed:
-                return self.info().revision
+        given = anything(upserts, removed)
+        if given is None:
+            return self.info().revision
+        upserts, removed = given
         with self._database.session(WRITE_S) as db:
             dim, _ = self._space(db)
             stage = Stage(db, self._analyzer, dim)
-            for batch in batches(upserts if first is None else chain((first,), upserts)):
+            for batch in batches(upserts):
                 db.ends = time.monotonic() + WRITE_S  # embedding may have taken longer
                 stage.add(batch)
             stage.remove(removed)

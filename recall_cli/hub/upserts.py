@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 from recall_cli.hub.nouns import Chunk, Document, DocumentState
@@ -16,6 +17,16 @@ Upsert = tuple[Document, DocumentState, Sequence[Chunk], Vector]
 
 
 T = TypeVar("T", bound=tuple[Any, ...])
+
+
+def anything(upserts: Iterable[Upsert], removed: Iterable[str]) -> tuple[Iterable[Upsert], Iterable[str]] | None:
+    """Return what is to be written, unread but for its beginning, or None when it is nothing."""
+    upserts = iter(upserts)
+    first = next(upserts, None)
+    if first is not None:
+        return chain((first,), upserts), removed
+    removed = list(removed)
+    return ((), removed) if removed else None
 
 
 def batches(upserts: Iterable[T]) -> Iterator[list[T]]:
