@@ -11,7 +11,7 @@ import unicodedata
 from collections import Counter
 from itertools import islice
 
-import tantivy
+from tantivy import Filter, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
 
 ANALYZER = "recall-english-1"
 """Name of the analyzer, kept with what was indexed: an index made with another is made anew."""
@@ -65,9 +65,7 @@ def readable(text: str) -> str:
     return UNSPACED.sub(r" \g<0> ", text)
 
 
-def _analyzer(*, stop: bool) -> tantivy.TextAnalyzer:
-    from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
-
+def _analyzer(*, stop: bool) -> TextAnalyzer:
     builder = TextAnalyzerBuilder(Tokenizer.simple())
     builder = builder.filter(Filter.remove_long(LONGEST_WORD)).filter(Filter.lowercase()).filter(Filter.ascii_fold())
     if stop:
