@@ -93,7 +93,7 @@ class _Writer:
                 self._leave(node.tag)
                 continue
             if node.tag == "-text":
-                self._text(node.text_content or "")
+                self._line.append(node.text_content or "")
                 continue
             if self._is_dropped(node):
                 continue
@@ -142,9 +142,6 @@ class _Writer:
         else:
             return
         self._mark = ""
-
-    def _text(self, text: str) -> None:
-        self._line.append(text if self._verbatim else _SPACES.sub(" ", text))
 
     def _end_line(self, ends: int) -> None:
         """Write the line that has gathered, and `ends` line ends after it."""
