@@ -15,6 +15,7 @@ from recall_cli.errors import InputError, StoreMismatch
 from recall_cli.hub.chunk import cut
 from recall_cli.hub.nouns import DocumentState, HubEngine
 from recall_cli.hub.place import Place, find_engine, open_place, opened
+from recall_cli.hub.snapshot import Settings
 from recall_cli.hub.upserts import Upsert, batches
 
 
@@ -58,9 +59,14 @@ def move_hub(source: HubEngine, target: HubEngine, progress: Callable[[int], Non
         target.apply(batch, fingerprint=ours.fingerprint)
         copied += len(batch)
         progress(copied)
-    settings = {"visibility": ours.visibility, "owner": ours.owner, "alpha": ours.alpha, "min_score": ours.min_score}
+    settings: Settings = {
+        "visibility": ours.visibility,
+        "owner": ours.owner,
+        "alpha": ours.alpha,
+        "min_score": ours.min_score,
+    }
     if any(getattr(theirs, name) != value for name, value in settings.items()):
-        target.configure(visibility=ours.visibility, owner=ours.owner, alpha=ours.alpha, min_score=ours.min_score)
+        target.configure(**settings)
     wanted = dict(source.documents())
     count, digest = _digest(source, wanted, ours.fingerprint)
     found, same = _digest(target, wanted, ours.fingerprint)
