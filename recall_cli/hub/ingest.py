@@ -64,7 +64,8 @@ def ingest(
 def move(engine: HubEngine, embedder: Embedder, *, progress: Seen | None = None) -> Report:
     """Embed all of a hub anew, with another embedder, and return what that did; until it is done nothing changes."""
     started = time.perf_counter()
-    report = Report(unchanged=engine.info().documents, revision=engine.info().revision)
+    info = engine.info()
+    report = Report(unchanged=info.documents, revision=info.revision)
 
     def embed(texts: Sequence[tuple[str, str]]) -> Iterable[tuple[bytes, Vector]]:
         vectors = embedder.embed_many([embedded_text(title, text) for title, text in texts])
@@ -75,7 +76,7 @@ def move(engine: HubEngine, embedder: Embedder, *, progress: Seen | None = None)
         digests = (chunk_digest(embedder.fingerprint, title, text) for title, text in texts)
         return zip(digests, vectors, strict=True)
 
-    if engine.info().fingerprint != embedder.fingerprint:
+    if info.fingerprint != embedder.fingerprint:
         report.revision = engine.move(embedder, embed)
     report.seconds = time.perf_counter() - started
     return report
