@@ -27,11 +27,8 @@ from recall_cli.types import Progress
 @contextmanager
 def local_hub(place: Place, slug: str, *, reranker: LlmReranker | None = None) -> Iterator[Hub]:
     """Open a hub with its own embedder. Raises NoSuchHub, StoreError, or what `embedders.hub_embedder` raises."""
-    hubs = Hubs(place, hub_embedder, reranker=reranker)
-    try:
+    with closing(Hubs(place, hub_embedder, reranker=reranker)) as hubs:
         yield find_hub(hubs, place, slug)
-    finally:
-        hubs.close()
 
 
 def find_hub(hubs: Hubs, place: Place, slug: str) -> Hub:

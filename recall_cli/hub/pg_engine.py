@@ -20,7 +20,7 @@ from recall_cli.errors import StoreMismatch
 from recall_cli.hub import pg_words
 from recall_cli.hub.folder import no_such_hub
 from recall_cli.hub.nouns import Document, DocumentState, HubInfo, Passage, Visibility
-from recall_cli.hub.pg_stage import Stage, check_width, directed
+from recall_cli.hub.pg_stage import Stage, check_width, directed, stored
 from recall_cli.hub.upserts import Upsert, anything, batches
 from recall_cli.hub.words import Analyzer
 from recall_cli.types import Ids, Vector, VectorSpace
@@ -125,7 +125,7 @@ class PostgresEngine:
 
     def document(self, id: str) -> Document | None:
         """Return a document as it was stored, None when it is not there."""
-        asked = {"hub": self.number, "name": id.encode("utf-8", "surrogatepass")}
+        asked = {"hub": self.number, "name": stored(id)}
         with self._database.connection(READ_S) as db:
             row = db.execute(DOCUMENT, asked, binary=True).fetchone()
         if row is None:
