@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +24,9 @@ from recall_cli.core.index import index_maker
 from recall_cli.errors import StoreMismatch
 from recall_cli.hub.catalog import Catalog
 from recall_cli.hub.lexical import Busy, Lexical, LexicalWriter
-from recall_cli.hub.nouns import Document, DocumentState, HubInfo, Passage, Visibility
+from recall_cli.hub.nouns import Document, DocumentState, EmbedChunks, HubInfo, Passage, Upsert, Visibility
 from recall_cli.hub.snapshot import Settings, Snapshot
-from recall_cli.hub.upserts import Upsert, anything, batches
+from recall_cli.hub.upserts import anything, batches
 from recall_cli.hub.view import View, build, change, changed, vectors_of
 from recall_cli.types import Ids, Vector, VectorSpace
 
@@ -124,9 +124,7 @@ class EmbeddedEngine:
         self._see_own()
         return revision
 
-    def move(
-        self, space: VectorSpace, embed: Callable[[Sequence[tuple[str, str]]], Iterable[tuple[bytes, Vector]]]
-    ) -> int:
+    def move(self, space: VectorSpace, embed: EmbedChunks) -> int:
         """Give every chunk the vector of another embedder, in one write; return the new revision."""
         catalog = self._catalog
         with self._writing(), catalog.moving():

@@ -13,8 +13,8 @@ import numpy as np
 
 from recall_cli.errors import StoreMismatch
 from recall_cli.hub.chunk import chunk_digest, cut, document_digest, embedded_text
-from recall_cli.hub.nouns import Chunk, Document, DocumentState, HubEngine, Report
-from recall_cli.hub.upserts import Upsert, batches
+from recall_cli.hub.nouns import Chunk, Document, DocumentState, HubEngine, Report, Upsert
+from recall_cli.hub.upserts import batches
 from recall_cli.types import Embedder, Vector
 
 Cut = tuple[Document, DocumentState, list[Chunk]]

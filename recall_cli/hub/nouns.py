@@ -8,7 +8,7 @@ Imports nothing heavy at run time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
@@ -17,7 +17,7 @@ from recall_cli.errors import RecallError, StoreError
 from recall_cli.types import Ids, Vector, VectorSpace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 LEGS = 30
 """Candidates that each of the two legs (vector, lexical) hands over."""
@@ -90,6 +90,13 @@ class DocumentState:
     digest: bytes
     """Digest (16 bytes) of chunker version, title, URL and text: an equal one is unchanged."""
     chunks: int
+
+
+Upsert = tuple[Document, DocumentState, Sequence[Chunk], Vector]
+"""A document, its state, its chunks and their vectors, shape (len(chunks), dim)."""
+
+EmbedChunks = Callable[[Sequence[tuple[str, str]]], Iterable[tuple[bytes, Vector]]]
+"""(title, text) of some chunks -> their digests and vectors, shape (dim,) each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +244,7 @@ class HubEngine(Protocol):
 
     def apply(
         self,
-        upserts: Iterable[tuple[Document, DocumentState, Sequence[Chunk], Vector]],
+        upserts: Iterable[Upsert],
         removed: Iterable[str] = (),
         *,
         fingerprint: str = "",
@@ -253,12 +260,10 @@ class HubEngine(Protocol):
         """
         ...
 
-    def move(
-        self, space: VectorSpace, embed: Callable[[Sequence[tuple[str, str]]], Iterable[tuple[bytes, Vector]]]
-    ) -> int:
+    def move(self, space: VectorSpace, embed: EmbedChunks) -> int:
         """Give every chunk the vector of another embedder, in one write; return the new revision.
 
-        :param embed: (title, text) of some chunks -> their digests and vectors in that space, shape (dim,) each.
+        :param embed: into that space.
         """
         ...
 

@@ -7,7 +7,7 @@ the database, so no replica has to learn of what another one wrote.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,9 @@ from recall_cli.engine.postgres import matrix_of, text_of
 from recall_cli.errors import StoreMismatch
 from recall_cli.hub import pg_words
 from recall_cli.hub.folder import no_such_hub
-from recall_cli.hub.nouns import Document, DocumentState, HubInfo, Passage, Visibility
+from recall_cli.hub.nouns import Document, DocumentState, EmbedChunks, HubInfo, Passage, Upsert, Visibility
 from recall_cli.hub.pg_stage import Stage, check_width, directed, stored
-from recall_cli.hub.upserts import Upsert, anything, batches
+from recall_cli.hub.upserts import anything, batches
 from recall_cli.hub.words import Analyzer
 from recall_cli.types import Ids, Vector, VectorSpace
 
@@ -161,9 +161,7 @@ class PostgresEngine:
                     raise self._has_moved()
                 return stage.publish(held, time.time())
 
-    def move(
-        self, space: VectorSpace, embed: Callable[[Sequence[tuple[str, str]]], Iterable[tuple[bytes, Vector]]]
-    ) -> int:
+    def move(self, space: VectorSpace, embed: EmbedChunks) -> int:
         """Give every chunk the vector of another embedder, in one write; return the new revision.
 
         The new ones are stored beside the old ones, which searches use until the end. What is ingested meanwhile has
@@ -258,14 +256,7 @@ class PostgresEngine:
         vectors[places] = matrix_of([sent[int(ids[place])] for place in places], dim, self._database.name)
         return vectors
 
-    def _embed_after(
-        self,
-        db: Deadlined,
-        last: int,
-        generation: int,
-        dim: int,
-        embed: Callable[[Sequence[tuple[str, str]]], Iterable[tuple[bytes, Vector]]],
-    ) -> int:
+    def _embed_after(self, db: Deadlined, last: int, generation: int, dim: int, embed: EmbedChunks) -> int:
         """Store the other vectors of the chunks with larger ids; return the largest."""
         while rows := db.execute(TEXTS, (self.number, last), binary=True).fetchall():
             moved = []

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recall_cli.errors import StoreMismatch
-from recall_cli.hub.nouns import Chunk, Document
+from recall_cli.hub.nouns import Chunk, Document, Upsert
 from recall_cli.hub.pg_words import told_apart
-from recall_cli.hub.upserts import Upsert
 from recall_cli.hub.words import Analyzer
 from recall_cli.types import Vector
 

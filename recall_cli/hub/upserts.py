@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, TypeVar
 
-from recall_cli.hub.nouns import Chunk, Document, DocumentState
-from recall_cli.types import Vector
+from recall_cli.hub.nouns import Upsert
 
 BATCH = 1_024
 """Chunks embedded, or staged, at a time: enough for the embedder's own batches, little enough to hold in memory."""
-
-Upsert = tuple[Document, DocumentState, Sequence[Chunk], Vector]
-"""A document, its state, its chunks and their vectors, shape (len(chunks), dim)."""
-
 
 T = TypeVar("T", bound=tuple[Any, ...])
 
