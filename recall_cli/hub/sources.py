@@ -112,13 +112,14 @@ def _of_lines(source: str, intake: Intake, encoding: str, progress: Progress | N
         if progress is not None and total:
             progress(min(done, total), total, READING)
 
+    repairs = Tally()  # which lines were read leniently is told by no ingest
     for line in read_lines(source, on_fault=intake.faults.append, on_bytes=on_bytes):
         if line is None:
             intake.skipped["line_too_long"] += 1
             continue
         if not line.strip():
             continue
-        row = parse_line(line, Tally())
+        row = parse_line(line, repairs)
         found = _of_line(row, root, encoding)
         if isinstance(found, str):
             intake.skip(str(row["path"]) if found == UNKNOWN_ENCODING else "", found)
