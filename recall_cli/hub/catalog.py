@@ -14,7 +14,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -126,11 +126,9 @@ class Catalog:
         with self._read() as db:
             return int(db.execute("PRAGMA data_version").fetchone()[0])
 
-    @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
         """Give one state of the file, whatever is written meanwhile."""
-        with snapshot_of(self.path) as state:
-            yield state
+        return snapshot_of(self.path)
 
     def settings(self) -> Settings:
         """Return what can be set, as it is now."""
