@@ -12,9 +12,10 @@ from typing import Any
 from recall_cli.core.embed import make_embedder
 from recall_cli.hub.auth import Minted
 from recall_cli.hub.face import HubPlan
-from recall_cli.hub.folder import make_hub, open_hub
+from recall_cli.hub.folder import make_hub
 from recall_cli.hub.ingest import ingest
 from recall_cli.hub.nouns import Document, HubInfo, Visibility
+from recall_cli.hub.place import opened
 from tests.server.fake import FakeUpstream, Handler, Reply, RunningProxy, Seen, make_plan
 
 HASH = make_embedder("hash-v1")
@@ -90,19 +91,13 @@ class HubServer:
     ) -> None:
         """Make a hub as another process would."""
         make_hub(self.folder, slug, HASH, visibility=visibility, owner=owner)
-        engine = open_hub(self.folder, slug)
-        try:
+        with opened(self.folder, slug) as engine:
             ingest(engine, HASH, documents)
-        finally:
-            engine.close()
 
     def set(self, slug: str, visibility: Visibility) -> HubInfo:
         """Change who may ask, as another process would."""
-        engine = open_hub(self.folder, slug)
-        try:
+        with opened(self.folder, slug) as engine:
             return engine.configure(visibility=visibility)
-        finally:
-            engine.close()
 
     def mint(self, *hubs: str, sub: str = "bob", scopes: list[str] | None = None, **options: Any) -> Minted:
         return self.tokens.mint(sub, hubs, ["hub:recall"] if scopes is None else scopes, **options)

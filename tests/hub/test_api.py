@@ -434,13 +434,12 @@ def test_writing_takes_its_own_scope_even_where_reading_is_open(serve: Serve) ->
 def test_an_edit_by_another_process_is_found_at_once(serve: Serve) -> None:
     from hub_server import HASH
 
-    from recall_cli.hub.folder import open_hub
     from recall_cli.hub.ingest import ingest
+    from recall_cli.hub.place import opened
 
     server = serve()
     server.add("docs")
     assert server.ask(question="walrus").worded == []
-    engine = open_hub(server.folder, "docs")
-    ingest(engine, HASH, [Document("new.md", "The walrus has tusks.")])
-    engine.close()
+    with opened(server.folder, "docs") as engine:
+        ingest(engine, HASH, [Document("new.md", "The walrus has tusks.")])
     assert server.ask(question="walrus").worded == ["new.md"]
