@@ -64,6 +64,17 @@ def connect(path: Path) -> sqlite3.Connection:
     return db
 
 
+def write_schema(db: sqlite3.Connection, schema: str, *, application_id: int, version: int) -> None:
+    """Make the tables of an empty database and mark it as ours, inside the caller's transaction.
+
+    Statement by statement: `executescript` would commit what is under way.
+    """
+    for statement in schema.split(";"):
+        db.execute(statement)
+    db.execute(f"PRAGMA application_id = {application_id}")
+    db.execute(f"PRAGMA user_version = {version}")
+
+
 def check_schema(db: sqlite3.Connection, path: Path) -> None:
     """Refuse a database that is not ours, or of a schema this version does not know."""
     if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:

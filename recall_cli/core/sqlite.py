@@ -27,6 +27,7 @@ from recall_cli.core.dbfile import (
     read_embedder,
     unreadable,
     write_embedder,
+    write_schema,
 )
 from recall_cli.core.store import entry_size
 from recall_cli.errors import StoreError, StoreMismatch
@@ -274,11 +275,8 @@ class SqliteStore:
             # IMMEDIATE and the re-check: two processes may open a new file at the same moment.
             self._db.execute("BEGIN IMMEDIATE")
             if self._db.execute("PRAGMA user_version").fetchone()[0] == 0:
-                for statement in SCHEMA.split(";"):
-                    self._db.execute(statement)
+                write_schema(self._db, SCHEMA, application_id=APPLICATION_ID, version=SCHEMA_VERSION)
                 write_embedder(self._db, embedder)
-                self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def _check_embedder(self, embedder: VectorSpace) -> None:
         held = read_embedder(self._db)

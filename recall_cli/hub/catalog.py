@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from recall_cli.core.dbfile import DAMAGE, connect, unreadable
+from recall_cli.core.dbfile import DAMAGE, connect, unreadable, write_schema
 from recall_cli.errors import StoreError, StoreMismatch
 from recall_cli.hub.nouns import ALPHA, Chunk, Document, DocumentState, Passage, Visibility
 from recall_cli.hub.snapshot import Settings, Snapshot, damaged, settings_of, snapshot_of
@@ -87,9 +87,8 @@ def create(
     db = connect(path)
     try:
         db.execute("PRAGMA journal_mode = WAL")
-        db.executescript(f"BEGIN IMMEDIATE;{SCHEMA}")
-        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        db.execute("BEGIN IMMEDIATE")
+        write_schema(db, SCHEMA, application_id=APPLICATION_ID, version=SCHEMA_VERSION)
         db.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
         db.execute("COMMIT")
     except DAMAGE as error:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from recall_cli.core.dbfile import DAMAGE, connect, unreadable
+from recall_cli.core.dbfile import DAMAGE, connect, unreadable, write_schema
 from recall_cli.errors import InputError, StoreError
 
 FILE = "keys.db"
@@ -127,10 +127,7 @@ class KeyRing:
         with self._write():
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
-                for statement in filter(str.strip, SCHEMA.split(";")):
-                    self._db.execute(statement)
-                self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                write_schema(self._db, SCHEMA, application_id=APPLICATION_ID, version=SCHEMA_VERSION)
                 self._add()
         ours = self._db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
         if not ours or version not in (0, SCHEMA_VERSION):
