@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -119,11 +119,8 @@ def _tokens(hub_dir: Path | None, url: str = DEFAULT_URL) -> Iterator[Tokens]:
     from recall_cli.hub.auth import Tokens
     from recall_cli.hub.keys import FILE, KeyRing
 
-    ring = KeyRing(hub_folder(hub_dir) / FILE)
-    try:
+    with closing(KeyRing(hub_folder(hub_dir) / FILE)) as ring:
         yield Tokens(ring, url)
-    finally:
-        ring.close()
 
 
 def _when(at: float) -> str:
