@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import orjson
 
-from recall_cli.core.endpoint import address
+from recall_cli.core.endpoint import address, key_of
 from recall_cli.errors import InputError, UpstreamError
 from recall_cli.hub.nouns import Question
 
@@ -24,7 +24,8 @@ MINT = "mint one for this hub and this server: recall hub token mint HUB --sub N
 def ask_served(url: str, slug: str, question: Question, *, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Return the answer of the hub at `{url}/api/hub/{slug}`, as `shown.answer_json` words it.
 
-    Raises InputError when the server refuses, UpstreamError when it fails or cannot be reached.
+    Raises InputError when the server refuses, UpstreamError when it fails or cannot be reached, UsageError for an address
+    or a token that is none.
     """
     address(url, of="the server", hint="write it as in http://127.0.0.1:8484")
     body: dict[str, Any] = {
@@ -36,7 +37,7 @@ def ask_served(url: str, slug: str, question: Question, *, environ: Mapping[str,
     if question.min_score is not None:
         body["min_score"] = question.min_score
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
-    token = environ.get(TOKEN, "").strip()
+    token = key_of((TOKEN,), environ, of="the hub")
     if token:
         headers["Authorization"] = f"Bearer {token}"
     request = urllib.request.Request(

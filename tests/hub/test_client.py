@@ -9,7 +9,9 @@ import pytest
 from hub_server import Reply, Seen, Serve, reordered
 
 from recall_cli.cli.app import main
-from recall_cli.hub.nouns import Visibility
+from recall_cli.errors import UsageError
+from recall_cli.hub.client import ask_served
+from recall_cli.hub.nouns import Question, Visibility
 
 QUESTION = "reset a password"
 
@@ -113,3 +115,10 @@ def test_a_token_follows_no_redirect(
     server = serve(handler=away)
     assert main(["hub", "query", "docs", QUESTION, "--url", server.model.url]) == 4
     assert len(seen) == 1
+
+
+def test_a_token_that_no_header_carries_is_refused_and_not_shown() -> None:
+    # Nobody is asked: the address would not answer.
+    with pytest.raises(UsageError, match="holds a space") as refused:
+        ask_served("http://127.0.0.1:9", "docs", Question("?"), environ={"RECALL_HUB_TOKEN": "s3cret\nline"})
+    assert "s3cret" not in f"{refused.value} {refused.value.hint}"
