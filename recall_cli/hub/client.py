@@ -24,8 +24,8 @@ MINT = "mint one for this hub and this server: recall hub token mint HUB --sub N
 def ask_served(url: str, slug: str, question: Question, *, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Return the answer of the hub at `{url}/api/hub/{slug}`, as `shown.answer_json` words it.
 
-    Raises InputError when the server refuses, UpstreamError when it fails or cannot be reached, UsageError for an address
-    or a token that is none.
+    Raises InputError when the server refuses, UpstreamError when it fails or cannot be reached, UsageError for an
+    address or a token that is none.
     """
     address(url, of="the server", hint="write it as in http://127.0.0.1:8484")
     body: dict[str, Any] = {
