@@ -17,7 +17,7 @@ from recall_cli.core.sqlite import SqliteStore
 from recall_cli.core.table import TableEmbedder
 from recall_cli.errors import GateFailed, UsageError
 from recall_cli.measure import check, prompts, workload
-from recall_cli.measure.bench_opinion import measured
+from recall_cli.measure.bench_opinion import prepared
 from recall_cli.measure.bench_policy import ADAPTIVE, STATIC, Teacher, decision_arms, lesson_warnings, over_static
 from recall_cli.measure.bench_rows import REFERENCE, Case, ratios, reference_row, row
 from recall_cli.measure.bench_warnings import warnings
@@ -82,6 +82,7 @@ def run(plan: Plan, *, progress: Progress | None = None, stdin: BinaryIO | None 
     """
     teacher = Teacher(plan.policy, plan.tau, plan.target, plan.seed)
     work = prompts.from_prompts(plan.prompts, stdin or prompts.standard_input()) if plan.prompts else workload.bundled()
+    opinion = prepared(work, plan.verify_on_hit)
     result = new_result(
         "bench", {**asdict(plan), "embedders": list(plan.names()), "workload": work.source, "threads": 1}
     )
@@ -109,9 +110,8 @@ def run(plan: Plan, *, progress: Progress | None = None, stdin: BinaryIO | None 
             for arm in group.values()
         },
     }
-    opinion = measured(work, cases[-1].embedder, plan.verify_on_hit)
     if opinion is not None:
-        result.summary["second_opinion"] = opinion
+        result.summary["second_opinion"] = opinion(cases[-1].embedder)
     if teacher.lessons:
         result.summary["lessons"] = teacher.lessons
     result.warnings += _raised(plan, work) + lesson_warnings(teacher) + warnings(result.rows, work, timed, floor)

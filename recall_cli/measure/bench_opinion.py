@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from recall_cli import stats
-from recall_cli.core.opinion import opinion_of
+from recall_cli.core.opinion import SecondOpinion, opinion_of
 from recall_cli.errors import UsageError
-from recall_cli.measure.prompts import Kind, Workload
+from recall_cli.measure.prompts import Kind, Query, Workload
 from recall_cli.measure.timing import Arm, microseconds
 from recall_cli.types import Embedder
 
@@ -19,10 +21,10 @@ WARMUP = 20
 KINDS = (Kind.PARAPHRASE, Kind.LOOKALIKE)
 
 
-def measured(work: Workload, embedder: Embedder, name: str) -> dict[str, Any] | None:
-    """Return microseconds of an opinion and the share it agrees to, by kind of query; None when none is asked.
+def prepared(work: Workload, name: str) -> Callable[[Embedder], dict[str, Any]] | None:
+    """Return what measures an opinion by an embedder's similarities; None when none is asked.
 
-    The stored text was read before, as a popular entry's was; the new one never.
+    Raises UsageError or EmbedderError for one that cannot be asked: before anything is timed.
     """
     opinion = opinion_of(name)
     if opinion is None:
@@ -30,6 +32,16 @@ def measured(work: Workload, embedder: Embedder, name: str) -> dict[str, Any] | 
     asked = [query for query in work.queries if query.kind in KINDS and query.seed is not None]
     if not asked:
         raise UsageError("a second opinion is measured on labelled prompts, and these have no labels")
+    return partial(_measured, work, asked, name, opinion)
+
+
+def _measured(
+    work: Workload, asked: Sequence[Query], name: str, opinion: SecondOpinion, embedder: Embedder
+) -> dict[str, Any]:
+    """Return microseconds of an opinion and the share it agrees to, by kind of query.
+
+    The stored text was read before, as a popular entry's was; the new one never.
+    """
     texts, stored = [query.text for query in asked], [work.seeds[query.seed or 0] for query in asked]
     near = np.einsum("ij,ij->i", embedder.embed_many(texts), embedder.embed_many(stored)).tolist()
     agreed: Counter[Kind] = Counter()

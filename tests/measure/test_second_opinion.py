@@ -8,7 +8,7 @@ import pytest
 from recall_cli.core.embed import make_embedder
 from recall_cli.core.policy import StaticPolicy
 from recall_cli.errors import UsageError
-from recall_cli.measure import bench_opinion, eval_policies, explain, pairs_report, savings
+from recall_cli.measure import bench, bench_opinion, eval_policies, explain, pairs_report, savings
 from recall_cli.measure.eval_policies import GIVEN, Settings, run_seed
 from recall_cli.measure.eval_texts import Classes
 from recall_cli.measure.pairs import Item
@@ -106,9 +106,17 @@ def test_pairs_are_scored_by_it_as_well(tmp_path):
 def test_bench_counts_what_it_lets_stand(monkeypatch):
     monkeypatch.setattr(bench_opinion, "CALLS", 5)
     monkeypatch.setattr(bench_opinion, "WARMUP", 1)
-    found = bench_opinion.measured(bundled(), make_embedder("static"), "model")
+    found = bench_opinion.prepared(bundled(), "model")(make_embedder("static"))
     assert found["us"]["n"] == 5
     rates = {kind: part["rate"] for kind, part in found["agrees"].items()}
     assert set(rates) == {"paraphrase", "lookalike"}
     assert rates["paraphrase"] > rates["lookalike"]
-    assert bench_opinion.measured(bundled(), make_embedder("static"), "none") is None
+    assert bench_opinion.prepared(bundled(), "none") is None
+
+
+def test_bench_refuses_prompts_without_labels_before_it_times_anything(tmp_path, monkeypatch):
+    path = tmp_path / "prompts.txt"
+    path.write_text("How long is delivery?\nWhere is my parcel?\n")
+    monkeypatch.setattr(bench, "_prepare", None)
+    with pytest.raises(UsageError, match="have no labels"):
+        bench.run(bench.Plan(prompts=str(path), verify_on_hit="model"))
