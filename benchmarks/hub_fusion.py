@@ -19,13 +19,10 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.hub_quality import documents
+from benchmarks.hub_quality import made
 from recall_cli.core.embed import make_embedder
-from recall_cli.hub.folder import make_hub, open_hub
 from recall_cli.hub.fuse import order, stretched
-from recall_cli.hub.ingest import ingest
 from recall_cli.hub.nouns import ALPHA
-from recall_cli.hub.query import Hub
 from recall_cli.hub.whiten import Whitening
 from recall_cli.measure.judgements import load_judgements
 from recall_cli.measure.ranking import DEPTH
@@ -55,13 +52,11 @@ def once(asked: Asked, whiten: Whitening) -> list[str]:
 
 def measured(folder: Path, hubs: Path, embedder: Embedder) -> list[dict[str, Any]]:
     """Return a row for each way to order the candidates of one set."""
-    make_hub(hubs, folder.name, embedder)
-    hub = Hub(open_hub(hubs, folder.name), embedder)
-    ingest(hub.engine, embedder, documents(folder))
-    judged = load_judgements(str(folder / "queries.jsonl"), str(folder / "qrels.tsv")).questions
-    asked = [Asked(question, hub.gather(question.text, DEPTH)) for question in judged]
-    # Without any row, nothing is known of the spread, and cosines stay what they are.
-    raw, white = Whitening(hub.engine.sample(0)), hub.whitening(hub.engine.info())
+    with made(folder, hubs, embedder) as hub:
+        judged = load_judgements(str(folder / "queries.jsonl"), str(folder / "qrels.tsv")).questions
+        asked = [Asked(question, hub.gather(question.text, DEPTH)) for question in judged]
+        # Without any row, nothing is known of the spread, and cosines stay what they are.
+        raw, white = Whitening(hub.engine.sample(0)), hub.whitening(hub.engine.info())
     ways: dict[str, Callable[[Asked], list[str]]] = {
         "words": lambda one: one.of(one.found.worded),
         "vectors": lambda one: one.of(one.found.near),
@@ -71,9 +66,7 @@ def measured(folder: Path, hubs: Path, embedder: Embedder) -> list[dict[str, Any
         "scores, feedback": lambda one: one.fused(ALPHA, raw),
         "scores, whitened, feedback": lambda one: one.fused(ALPHA, white),
     }
-    rows = [row_of(folder.name, name, asked, [way(one) for one in asked], 0) for name, way in ways.items()]
-    hub.close()
-    return rows
+    return [row_of(folder.name, name, asked, [way(one) for one in asked], 0) for name, way in ways.items()]
 
 
 def main() -> None:

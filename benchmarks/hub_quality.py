@@ -14,6 +14,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
@@ -36,12 +37,21 @@ def documents(folder: Path) -> Iterator[Document]:
         yield Document(row["_id"], row["text"], row["title"])
 
 
-def measured(folder: Path, hubs: Path, embedder: Embedder, foreign: Path, false_answers: float) -> Result:
-    """Return the result of one set."""
+@contextmanager
+def made(folder: Path, hubs: Path, embedder: Embedder) -> Iterator[Hub]:
+    """Make a hub of a set, with default settings, for as long as it is asked."""
     make_hub(hubs, folder.name, embedder)
     hub = Hub(open_hub(hubs, folder.name), embedder)
     try:
         ingest(hub.engine, embedder, documents(folder))
+        yield hub
+    finally:
+        hub.close()
+
+
+def measured(folder: Path, hubs: Path, embedder: Embedder, foreign: Path, false_answers: float) -> Result:
+    """Return the result of one set."""
+    with made(folder, hubs, embedder) as hub:
         plan = Plan(
             str(folder / "queries.jsonl"),
             str(folder / "qrels.tsv"),
@@ -50,8 +60,6 @@ def measured(folder: Path, hubs: Path, embedder: Embedder, foreign: Path, false_
             target=false_answers,
         )
         return run(hub, plan)
-    finally:
-        hub.close()
 
 
 def all_measured(folders: Sequence[Path], foreign: Path | None, false_answers: float) -> Result:

@@ -119,10 +119,14 @@ def row(arm: Arm, **facts: Any) -> dict[str, Any]:
     return {"arm": arm.name, **facts, "us": microseconds(arm), "cpu_us": cpu, "sketch": sketch(arm)}
 
 
+def spread(texts: Sequence[str], n: int) -> Sequence[str]:
+    """Return n of the texts, evenly spread over them."""
+    return texts[:: max(1, len(texts) // n)][:n]
+
+
 def pick(spaces: Spaces, space: str, n: int, tail: str = "") -> list[Request]:
     """Return requests for some of a namespace's texts, spread over it."""
-    texts = spaces[space]
-    return [text_request(text + tail, space) for text in texts[:: max(1, len(texts) // n)][:n]]
+    return [text_request(text + tail, space) for text in spread(spaces[space], n)]
 
 
 def local(
@@ -159,7 +163,7 @@ def recall(spaces: Spaces, replica: SharedCache, space: str, n: int) -> dict[str
     """Return the share of queries whose nearest neighbour the database finds, given that there is a near one."""
     embedder, texts = replica.embedder, spaces[space]
     vectors = embedder.embed_many(texts)
-    words = [text.split() for text in texts[:: max(1, len(texts) // n)][:n]]
+    words = [text.split() for text in spread(texts, n)]
     # A text with words left out: from the very near to the merely related.
     queries = embedder.embed_many([" ".join(text[number % 6 :]) for number, text in enumerate(words)])
     partition, found, near = text_request("", space).partition, 0, 0
