@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from log_writers import openai_call as call
 
 from recall_cli.core.embed import make_embedder
 from recall_cli.core.policy import StaticPolicy
@@ -55,17 +56,6 @@ def test_streams_of_vectors_have_nothing_to_ask_about():
     with pytest.raises(UsageError, match="made of vectors"):
         run_seed(preset("mixed"), 0, Settings(policies=(GIVEN,), verify_on_hit="model"))
     eval_policies._opinion.cache_clear()
-
-
-def call(text, at):
-    return {
-        "timestamp": at,
-        "request": {"model": "gpt-4o", "temperature": 0, "messages": [{"role": "user", "content": text}]},
-        "response": {
-            "choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": 10, "completion_tokens": 5},
-        },
-    }
 
 
 def test_a_log_replayed_with_it(tmp_path):
