@@ -1,4 +1,4 @@
-"""README says what the recorded results say, and its commands are the ones CI runs."""
+"""README and docs/ say what the recorded results say, and README's commands are the ones CI runs."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ BLOCK = re.compile(
     r"(<!-- recall:result (\S+) blocks=([\d,]+)(?: entries=(\d+))? -->\n)(.*?)(<!-- /recall:result -->)", re.S
 )
 
+QUOTING = [
+    page for page in (README, *sorted((ROOT / "docs").glob("*.md"))) if BLOCK.search(page.read_text(encoding="utf-8"))
+]
+
 
 def rendered(path: str, blocks: str, entries: str | None) -> str:
     result = from_json((ROOT / path).read_bytes())
@@ -34,14 +38,14 @@ def rendered(path: str, blocks: str, entries: str | None) -> str:
     return to_markdown([chosen[int(number)] for number in blocks.split(",")])
 
 
-def test_every_table_is_what_its_result_says(request: pytest.FixtureRequest) -> None:
-    text = README.read_text(encoding="utf-8")
-    assert BLOCK.search(text), "README shows no result"
+@pytest.mark.parametrize("page", QUOTING, ids=lambda page: page.name)
+def test_every_table_is_what_its_result_says(page: Path, request: pytest.FixtureRequest) -> None:
+    text = page.read_text(encoding="utf-8")
     fresh = BLOCK.sub(lambda m: m[1] + rendered(m[2], m[3], m[4]) + m[6], text)
     if request.config.getoption("--update-golden"):
-        README.write_text(fresh, encoding="utf-8")
+        page.write_text(fresh, encoding="utf-8")
         text = fresh
-    assert fresh == text, "README is stale: run pytest tests/test_readme.py --update-golden"
+    assert fresh == text, f"{page.name} is stale: run pytest tests/test_readme.py --update-golden"
 
 
 def test_both_embedders_stand_in_the_first_table() -> None:
@@ -60,24 +64,9 @@ def test_the_two_commands_are_there_and_name_no_other_place() -> None:
         assert "../shared" not in command[1]
 
 
-def python_blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
-
-
-def test_the_library_example_runs_and_prints_what_readme_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (block,) = python_blocks()
-    exec(compile(block, "README.md", "exec"), {})
-    printed = capsys.readouterr().out.strip()
-    assert f"prints `{printed}`" in README.read_text(encoding="utf-8")
-    # A REPL ends a compound statement at an empty line: pasted, it must do the same.
-    assert not re.search(r"\n    [^\n]*\n[^\s]", block.partition("answers.db")[2])
-
-
-def test_the_log_lines_in_readme_are_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (lines,) = re.findall(r"```json\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
+def test_the_log_lines_of_the_page_are_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = ROOT / "docs" / "savings.md"
+    (lines,) = re.findall(r"```json\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
     (tmp_path / "log.jsonl").write_text(lines)
     assert main(["savings", str(tmp_path / "log.jsonl"), "--json", "-e", "hash-v1"]) == 0
     summary = json.loads(capsys.readouterr().out)["summary"]

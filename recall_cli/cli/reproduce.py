@@ -20,7 +20,9 @@ from recall_cli.types import Result
 def reproduce(
     results: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RESULT.json]...", help="Documents to run again; those that README quotes by default."),
+        typer.Argument(
+            metavar="[RESULT.json]...", help="Documents to run again; those that README and docs/ quote by default."
+        ),
     ] = None,
     quick: Annotated[
         bool,
@@ -31,7 +33,7 @@ def reproduce(
     json: options.Json = False,
     out: options.Out = None,
 ) -> None:
-    """Run again what README quotes, with the recorded params, and show every value then and now.
+    """Run again what README and docs/ quote, with the recorded params, and show every value then and now.
 
     Example: recall reproduce --quick results/bench.json
     """

@@ -1,7 +1,7 @@
 """The recorded results run again, with their own params, and compared with what was recorded.
 
-Which documents those are is README's to say: the ones it quotes. One that cannot be run here (its data are not ours to
-ship, or a benchmark script made it) is named with the reason, never left out.
+Which documents those are is for README and the pages under docs/ to say: the ones they quote. One that cannot be run
+here (its data are not ours to ship, or a benchmark script made it) is named with the reason, never left out.
 """
 
 from __future__ import annotations
@@ -31,11 +31,9 @@ class Unavailable(Exception):
 
 
 def quoted(root: Path) -> list[str]:
-    """Return the documents that README quotes, in its order. Raises InputError where there is no README with any."""
-    try:
-        found = QUOTED.findall((root / "README.md").read_text(encoding="utf-8"))
-    except OSError:
-        found = []
+    """Return what README and then the pages under docs/ quote, in their order. Raises InputError where none does."""
+    pages = [page for page in (root / "README.md", *sorted(root.glob("docs/*.md"))) if page.is_file()]
+    found = [name for page in pages for name in QUOTED.findall(page.read_text(encoding="utf-8"))]
     if not found:
         raise InputError(
             "there is no README with recorded results here",
@@ -70,7 +68,7 @@ def run(paths: Sequence[str], *, quick: bool = False, progress: Progress | None 
 
 
 def _is_quoted(measure: str) -> bool:
-    """Return whether README's tables show a value: not those of single namespaces or of pairs of policies."""
+    """Return whether the quoting tables show a value: not those of single namespaces or of pairs of policies."""
     return not measure.startswith("workloads.")
 
 
