@@ -18,11 +18,24 @@ from recall_cli.server import openai
 from recall_cli.server.wire import Frames, read_frame
 
 if TYPE_CHECKING:
+    import httpx
+    import httpx2
+
     from recall_cli.core.cache import Cache
     from recall_cli.server.asgi import Headers
 
+    # What type checkers see: each library's clients take it. Where one is not installed, its base is of any type.
+    class _Transport(httpx.BaseTransport, httpx2.BaseTransport):
+        def handle_request(self, request: Any) -> Any: ...
 
-class CachedTransport:
+    class _AsyncTransport(httpx.AsyncBaseTransport, httpx2.AsyncBaseTransport):
+        async def handle_async_request(self, request: Any) -> Any: ...
+
+else:
+    _Transport = _AsyncTransport = object  # either library may be absent, and a client asks for methods alone
+
+
+class CachedTransport(_Transport):
     """A transport that answers from the cache and asks through another one.
 
     :param inner: what asks; by default the client library's own HTTPTransport. Name one for proxies or TLS of
@@ -56,11 +69,16 @@ class CachedTransport:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
         self.close()
 
 
-class AsyncCachedTransport:
+class AsyncCachedTransport(_AsyncTransport):
     """The same for asynchronous clients. Lookups take less than a thread would; what is learned is written in one."""
 
     def __init__(self, cache: Cache, inner: Any = None, **options: Any) -> None:
@@ -90,7 +108,10 @@ class AsyncCachedTransport:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
     ) -> None:
         await self.aclose()
 
