@@ -1,0 +1,63 @@
+"""Run the works and write the result document."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.peers.bench import Bench
+from benchmarks.peers.roster import ARMS, PACKAGES
+from benchmarks.peers.works import WORKS
+from recall_cli.measure.result import OutFile, load, new_result, to_json
+from recall_cli.types import Warn
+
+MEMORY = Path("/dev/shm")
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
+    parser.add_argument("--work", type=Path, required=True, help="where the peers' environments are kept")
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(WORKS), metavar="WORK,...",
+                        help=f"of {', '.join(WORKS)}; the other works' rows stay as they are in --out")  # fmt: skip
+    parser.add_argument("--arms", default="", help="only arms whose name contains this")
+    parser.add_argument("--stores", type=Path, default=MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir()))
+    parser.add_argument("--quick", action="store_true", help="a few calls each: does everything run?")
+    asked = parser.parse_args()
+    out = OutFile(asked.out)
+    asked.work.mkdir(parents=True, exist_ok=True)
+    arms = [arm for arm in ARMS if asked.arms in arm.name]
+    stores = "memory" if asked.stores == MEMORY else "disk"
+    pinned = {package.name: list(package.requirements) for package in PACKAGES.values()}
+    result = new_result("benchmarks/peers", {"stores": stores, "quick": asked.quick, "pinned": pinned})
+    if asked.only != list(WORKS) and Path(asked.out).exists() and Path(asked.out).stat().st_size:
+        before = load(asked.out)
+        result.rows = [row for row in before.rows if row["workload"] not in asked.only]
+        result.summary = before.summary
+    bench = Bench(asked.work.resolve(), asked.stores, arms, quick=asked.quick)
+    bench.packages |= result.summary.get("packages", {})
+    seconds = dict(result.summary.get("seconds", {}))
+    for name in asked.only:
+        started = time.perf_counter()
+        result.rows += WORKS[name](bench)
+        seconds[name] = round(time.perf_counter() - started, 1)
+        # A work is minutes: what is done is kept if the next one breaks.
+        result.summary = {"packages": bench.packages, "seconds": seconds, "load_1m": round(os.getloadavg()[0], 2)}
+        result.warnings = warnings(result.rows)
+        out.write(to_json(result))
+        print(f"{name}: {seconds[name]} s", file=sys.stderr)
+
+
+def warnings(rows: list[dict]) -> list[Warn]:
+    """Return one warning a peer that did not run: its absence is no win."""
+    absent = {row["arm"]: row["why"] for row in rows if not row["ran"]}
+    return [Warn("NOT_RUN", f"{arm} did not run: {why}") for arm, why in sorted(absent.items())]
+
+
+if __name__ == "__main__":
+    main()

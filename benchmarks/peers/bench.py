@@ -1,0 +1,73 @@
+"""What a work is given: the arms that run here, a folder, and a way to keep what does not run as a row."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers.client import Peer, PeerError
+from benchmarks.peers.roster import ARMS, PACKAGES, Arm, Package
+from benchmarks.peers.venvs import VenvError, python_of
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Bench:
+    """One run.
+
+    :param work: where environments are kept from run to run.
+    :param stores: where the peers' stores go; a file system in memory keeps the disk out of what is measured.
+    """
+
+    work: Path
+    stores: Path
+    arms: Sequence[Arm] = ARMS
+    seed: int = 0
+    quick: bool = False
+    software: Mapping[str, Package] = field(default_factory=lambda: PACKAGES)
+    packages: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Versions by peer, as each peer's environment tells them."""
+
+    @contextmanager
+    def opened(self, arm: Arm, capacity: int | None = None) -> Iterator[tuple[Peer, dict[str, Any]]]:
+        """Start an arm with an empty cache; yield its process and what it is set to. Raises PeerError, VenvError."""
+        with ExitStack() as stack:
+            python = python_of(arm.package, self.software[arm.package].requirements, self.work)
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.stores)))
+            log = self.work / f"{arm.module}.log"
+            peer = stack.enter_context(Peer(python, f"benchmarks.peers.{arm.module}", log))
+            self.packages[arm.package] = peer.ask("hello")["packages"]
+            yield peer, peer.ask("open", **arm.opening(str(folder), capacity))
+            peer.ask("close")
+
+    @contextmanager
+    def all_opened(
+        self, arms: Sequence[Arm], rows: list[Row], workload: str, capacity: int | None = None
+    ) -> Iterator[dict[Arm, tuple[Peer, dict[str, Any]]]]:
+        """Start several arms side by side; one that does not start becomes a row, and the others go on."""
+        with ExitStack() as stack:
+            running = {}
+            for arm in arms:
+                try:
+                    running[arm] = stack.enter_context(self.opened(arm, capacity))
+                except (PeerError, VenvError) as error:
+                    rows.append(self.not_run(workload, arm, str(error)))
+            yield running
+
+    def not_run(self, workload: str, arm: Arm, why: str) -> Row:
+        """Return the row of an arm that did not run, with what others say of it."""
+        # A sentence is enough, and addresses of other places have no use in a result.
+        said = re.sub(r"'?https?://[^\s']+'?", "its address", why.splitlines()[0])
+        print(f"{workload}: {arm.name} does not run: {said}", file=sys.stderr)
+        published = [
+            {"figure": one.figure, "conditions": one.conditions, "source": one.source}
+            for one in self.software[arm.package].published
+        ]
+        return {"workload": workload, "arm": arm.name, "ran": False, "why": said, "published": published}

