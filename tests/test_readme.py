@@ -4,26 +4,40 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
-from recall_cli.cli import ann, bench, hub_eval
+from recall_cli.cli import ann, bench, hub_eval, savings
 from recall_cli.cli import eval_views as evaluation
 from recall_cli.cli.app import app, main
 from recall_cli.cli.draw import to_markdown
 from recall_cli.measure.result import from_json
+from recall_cli.measure.sample_log import Kind, log_lines
+from recall_cli.types import Result
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-VIEWS = {"bench": bench.view, "ann-bench": ann.view, "eval": evaluation.view, "hub eval": hub_eval.view}
-BLOCK = re.compile(
+VIEWS = {
+    "bench": bench.view,
+    "ann-bench": ann.view,
+    "eval": evaluation.view,
+    "hub eval": hub_eval.view,
+    "savings": savings.view,
+}
+RECORDED = re.compile(
     r"(<!-- recall:result (\S+) blocks=([\d,]+)(?: entries=(\d+))? -->\n)(.*?)(<!-- /recall:result -->)", re.S
 )
-
+RUN = re.compile(r"(<!-- recall:run (.+?) blocks=([\d,-]+) -->\n)(.*?)(<!-- /recall:run -->)", re.S)
+"""What a command says of a log that `recall sample-log` makes: it runs while this test does."""
+LOGS: dict[str, tuple[Kind, int]] = {"traffic.jsonl": ("help-desk", 2_000), "summaries.jsonl": ("summaries", 500)}
 QUOTING = [
-    page for page in (README, *sorted((ROOT / "docs").glob("*.md"))) if BLOCK.search(page.read_text(encoding="utf-8"))
+    page
+    for page in (README, *sorted((ROOT / "docs").glob("*.md")))
+    if re.search("<!-- recall:(result|run) ", page.read_text(encoding="utf-8"))
 ]
 
 
@@ -34,14 +48,33 @@ def rendered(path: str, blocks: str, entries: str | None) -> str:
         result.rows = [row for row in result.rows if row.get("entries") in (int(entries), None)]
         kinds = result.summary["by_kind"]
         result.summary["by_kind"] = {name: kinds[name] for name in kinds if name.endswith(f"@{entries}")}
+    return shown(result, blocks)
+
+
+def shown(result: Result, blocks: str) -> str:
     chosen = VIEWS[result.command](result)
     return to_markdown([chosen[int(number)] for number in blocks.split(",")])
+
+
+@lru_cache
+def run(command: str) -> Result:
+    """The document of a command that reads one of the sample logs."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        words = command.split()
+        for word in words:
+            if word in LOGS:
+                kind, n = LOGS[word]
+                Path(word).write_bytes(b"".join(log_lines(kind, n, 0)))
+        assert main([*words, "--out", "out.json"]) == 0
+        return from_json(Path("out.json").read_bytes())
 
 
 @pytest.mark.parametrize("page", QUOTING, ids=lambda page: page.name)
 def test_every_table_is_what_its_result_says(page: Path, request: pytest.FixtureRequest) -> None:
     text = page.read_text(encoding="utf-8")
-    fresh = BLOCK.sub(lambda m: m[1] + rendered(m[2], m[3], m[4]) + m[6], text)
+    fresh = RECORDED.sub(lambda m: m[1] + rendered(m[2], m[3], m[4]) + m[6], text)
+    fresh = RUN.sub(lambda m: m[1] + shown(run(m[2]), m[3]) + m[5], fresh)
     if request.config.getoption("--update-golden"):
         page.write_text(fresh, encoding="utf-8")
         text = fresh
@@ -49,7 +82,7 @@ def test_every_table_is_what_its_result_says(page: Path, request: pytest.Fixture
 
 
 def test_both_embedders_stand_in_the_first_table() -> None:
-    first = BLOCK.search(README.read_text(encoding="utf-8"))
+    first = RECORDED.search(README.read_text(encoding="utf-8"))
     assert first is not None
     assert "hash-v1" in first[5]
     assert "static" in first[5]

@@ -30,6 +30,7 @@ from recall_cli.cli import (
     hub_token,
     model,
     reproduce,
+    sample_log,
     savings,
     serve,
 )
@@ -65,6 +66,7 @@ app.command("compare")(compare.compare)
 app.command("doctor")(doctor.doctor)
 app.command("explain")(explain.explain)
 app.command("reproduce")(reproduce.reproduce)
+app.command("sample-log")(sample_log.sample_log)
 app.command("savings")(savings.savings)
 app.command("serve")(serve.serve)
 app.add_typer(cache.app, name="cache")

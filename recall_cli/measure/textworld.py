@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, islice
 from typing import Literal
 
 import numpy as np
@@ -49,6 +49,8 @@ class TextItem:
     namespace: str
     kind: Kind
     """REPEAT: this text was seen; PARAPHRASE: its class was; LOOKALIKE: a neighbouring class was; else NEW."""
+    asked: AnswerClass
+    """The class itself."""
 
 
 def domains() -> tuple[str, ...]:
@@ -66,7 +68,21 @@ def stream(
     zipf: float = 1.0,
     one_offs: float = 0.15,
 ) -> list[TextItem]:
-    """Return n prompts in the order they are asked; fewer of one seed are a prefix of more.
+    """Return n prompts in the order they are asked; fewer of one seed are a prefix of more. See `traffic`."""
+    asked = traffic(seed, split=split, only=only, classes=classes, zipf=zipf, one_offs=one_offs)
+    return list(islice(asked, n))
+
+
+def traffic(
+    seed: int,
+    *,
+    split: Split | None = None,
+    only: Collection[str] | None = None,
+    classes: int = 400,
+    zipf: float = 1.0,
+    one_offs: float = 0.15,
+) -> Iterator[TextItem]:
+    """Yield prompts without end, in the order they are asked.
 
     :param split: keep to the templates of one split; None uses all.
     :param only: the domains to ask about; None is all of them.
@@ -83,8 +99,7 @@ def stream(
     texts: set[str] = set()
     seen: set[str] = set()
     near: set[str] = set()
-    items: list[TextItem] = []
-    while len(items) < n:
+    while True:
         if rng.random() < one_offs:
             asked = random_class(pick(rng, intents), rng)
         else:
@@ -100,8 +115,7 @@ def stream(
         texts.add(text)
         seen.add(asked.label)
         near |= keys
-        items.append(TextItem(text, asked.label, asked.intent.domain, kind))
-    return items
+        yield TextItem(text, asked.label, asked.intent.domain, kind, asked)
 
 
 def pairs(

@@ -101,16 +101,34 @@ def _elsewhere(
     return random_class(pick(rng, near), rng) if near else None
 
 
+def has_answer(asked: AnswerClass) -> bool:
+    """Return whether the world has an answer to a question, one that shows all that decides it."""
+    talk, intent = asked.intent.talk, asked.intent
+    return talk is not None and {*intent.slots, *intent.flips} <= talk.reply.dimensions
+
+
+def said(asked: AnswerClass) -> str:
+    """Return what the assistant answers; the intent must have a talk."""
+    assert asked.intent.talk is not None
+    reply = asked.intent.talk.reply
+    spelled = {name: values.spellings[asked.picks[name]][0] for name, values in asked.intent.slots.items()}
+    return text_of(render(reply, spelled, asked.picks, [0.0] * reply.choices))
+
+
+def follow_up(asked: AnswerClass, rng: np.random.Generator) -> tuple[str, str]:
+    """Return a follow-up that makes sense after a question, as (its name, one of its wordings)."""
+    assert asked.intent.talk is not None
+    name = pick(rng, asked.intent.talk.ask)
+    ways = load_talks().follow[name]
+    return name, _last(pick(rng, [way for split in ways.values() for way in split]), rng)
+
+
 def _last(template: Template, rng: np.random.Generator) -> str:
     return text_of(noise(render(template, {}, {}, [float(x) for x in rng.random(template.choices)]), rng))
 
 
 def _talk(asked: AnswerClass, opening: str, last: str, chatter: tuple[str, str] | None) -> Conversation:
-    assert asked.intent.talk is not None
-    reply = asked.intent.talk.reply
-    spelled = {name: values.spellings[asked.picks[name]][0] for name, values in asked.intent.slots.items()}
-    said = text_of(render(reply, spelled, asked.picks, [0.0] * reply.choices))
-    turns = [("user", opening), ("assistant", said), ("user", last)]
+    turns = [("user", opening), ("assistant", said(asked)), ("user", last)]
     if chatter:
         # Before the question: after it, "that" would point at the chatter.
         turns[:0] = [("user", chatter[0]), ("assistant", chatter[1])]
