@@ -7,12 +7,26 @@ from dataclasses import dataclass
 
 from recall_cli.errors import InputError
 from recall_cli.hub.ingest import ingest
-from recall_cli.hub.intake import UNKNOWN_ENCODING, Intake
+from recall_cli.hub.intake import TOO_TANGLED, UNKNOWN_ENCODING, Intake
 from recall_cli.hub.nouns import Document, HubEngine, Report
 from recall_cli.hub.reasons import REASONS
 from recall_cli.hub.sources import documents
 from recall_cli.logs.clean import clean
 from recall_cli.types import Embedder, Progress, Warn
+
+ODD = {
+    UNKNOWN_ENCODING: (
+        "is not UTF-8, and nothing says what then",
+        "are not UTF-8, and nothing says what then",
+        "name the encoding, as in --encoding cp1252",
+    ),
+    TOO_TANGLED: (
+        "takes more time or memory than a page may, and was left out",
+        "take more time or memory than a page may, and were left out",
+        "no page for readers is so made: see what wrote it, or bring its text in as .txt",
+    ),
+}
+"""What is said of one file, and of many, that gave no document for such a reason, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +69,12 @@ def with_skipped(report: Report, intake: Intake) -> Report:
 def warnings(source: str, intake: Intake, *, prune: bool) -> list[Warn]:
     """Return what whoever fed the source should know and may mend."""
     found = [Warn("source_broken", fault, "what could be read was taken") for fault in intake.faults]
-    odd = intake.skipped[UNKNOWN_ENCODING]
-    if odd:
-        first = clean(intake.undecoded)
-        which = f"{first} is" if odd == 1 else f"{odd:,} files, such as {first}, are"
-        found.append(
-            Warn(
-                UNKNOWN_ENCODING,
-                f"{which} not UTF-8, and nothing says what then",
-                "name the encoding, as in --encoding cp1252",
-            )
-        )
+    for reason, (one, many, hint) in ODD.items():
+        times = intake.skipped[reason]
+        if times:
+            first = clean(intake.named[reason])
+            which = f"{first} {one}" if times == 1 else f"{times:,} files, such as {first}, {many}"
+            found.append(Warn(reason, which, hint))
     if prune and not intake.is_whole:
         found.append(
             Warn(

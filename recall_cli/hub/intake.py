@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,8 +26,14 @@ MAX_TITLE_CHARS = 1_000
 """What follows is cut off: a title is embedded and indexed with every chunk, so that its length counts as often."""
 MAX_URL_CHARS = 8_000
 UNKNOWN_ENCODING = "unknown_encoding"
-UNREAD = frozenset(("unreadable", "malformed_json", "line_too_long", UNKNOWN_ENCODING))
+TOO_TANGLED = "too_tangled"
+NAMED = frozenset((UNKNOWN_ENCODING, TOO_TANGLED))
+"""Reasons of which whoever fed the source is warned, with the name of a file."""
+UNREAD = frozenset(("unreadable", "malformed_json", "line_too_long")) | NAMED
 """Reasons that say nothing of whether the document is still there."""
+
+ReadPage = Callable[[str], html.Page | None]
+"""A page's source to what it says; None when it would take more time or memory than a page may."""
 
 _HEADING = re.compile(r"^#{1,6}[ \t]+(\S.*)$", re.MULTILINE)
 
@@ -38,16 +44,15 @@ class Intake:
 
     skipped: Counter[str] = field(default_factory=Counter)
     """Files and rows that gave no document, by reason."""
-    undecoded: str = ""
-    """The first file of an encoding that nobody named: people must find it to mend it."""
+    named: dict[str, str] = field(default_factory=dict)
+    """The first file under each reason: people must find it to mend it."""
     faults: list[str] = field(default_factory=list)
     """Sentences: what could not be read to its end."""
 
     def skip(self, file: str, reason: str) -> None:
         """Count a file that gave no document."""
         self.skipped[reason] += 1
-        if reason == UNKNOWN_ENCODING and not self.undecoded:
-            self.undecoded = file
+        self.named.setdefault(reason, file)
 
     @property
     def is_whole(self) -> bool:
@@ -63,6 +68,7 @@ def from_file(
     updated: float | None = None,
     encoding: str = "",
     told: Mapping[str, str] | None = None,
+    read_page: ReadPage = html.read_page,
 ) -> Document | str:
     """Return the document of a file, or the reason why it is none.
 
@@ -70,6 +76,7 @@ def from_file(
     :param suffix: in lower case, with its dot: what is read as a page, as Markdown, as plain text.
     :param encoding: of files that are not UTF-8 and do not say what they are.
     :param told: facts (id, title, url) that come before what the file says of itself.
+    :param read_page: for pages of strangers, a `pages.PageReader`'s.
     """
     if is_binary(data):
         return "binary"
@@ -79,7 +86,9 @@ def from_file(
         return UNKNOWN_ENCODING
     facts, text = frontmatter.split(text)
     if is_page:
-        page = html.read_page(text)
+        page = read_page(text)
+        if page is None:
+            return TOO_TANGLED
         text = page.text
         said_title, said_url = page.title, page.url
     else:

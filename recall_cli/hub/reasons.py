@@ -20,6 +20,7 @@ REASONS = {
     "path_to_outside": "paths that lead out of the folder",
     "path_without_folder": "paths on standard input",
     "too_large": "files over 32 MiB",
+    "too_tangled": "pages that take too long to read",
     "unknown_encoding": "not UTF-8, and nothing says what",
     "unreadable": "that could not be read",
 }

@@ -14,8 +14,9 @@ from typing import Any
 from recall_cli.errors import InputError
 from recall_cli.hub.decode import check_encoding
 from recall_cli.hub.files import File, find_files, is_inside
-from recall_cli.hub.intake import KINDS, MAX_BYTES, UNKNOWN_ENCODING, Intake, from_file, from_row
+from recall_cli.hub.intake import KINDS, MAX_BYTES, NAMED, Intake, ReadPage, from_file, from_row
 from recall_cli.hub.nouns import Document
+from recall_cli.hub.pages import PageReader
 from recall_cli.logs.clean import clean
 from recall_cli.logs.lines import MALFORMED, parse_line
 from recall_cli.logs.reader import read_lines
@@ -54,19 +55,22 @@ def of_files(
 ) -> Iterator[Document]:
     """Yield the documents of files that were found."""
     held = list(files)
-    for done, file in enumerate(held):
-        if progress is not None:
-            progress(done, len(held), READING)
-        found = read_file(file, encoding=encoding)
-        if isinstance(found, str):
-            intake.skip(file.id, found)
-        else:
-            yield found
+    with PageReader() as pages:
+        for done, file in enumerate(held):
+            if progress is not None:
+                progress(done, len(held), READING)
+            found = read_file(file, pages.read, encoding=encoding)
+            if isinstance(found, str):
+                intake.skip(file.id, found)
+            else:
+                yield found
     if progress is not None:
         progress(len(held), len(held), READING)
 
 
-def read_file(file: File, *, encoding: str = "", told: Mapping[str, str] | None = None) -> Document | str:
+def read_file(
+    file: File, read_page: ReadPage, *, encoding: str = "", told: Mapping[str, str] | None = None
+) -> Document | str:
     """Return the document of one file, or the reason why there is none.
 
     :param told: facts that come before what the file says of itself.
@@ -84,7 +88,9 @@ def read_file(file: File, *, encoding: str = "", told: Mapping[str, str] | None 
     updated = file.mtime_ns / 1e9
     # A file of another suffix comes from a manifest: pages are saved under any name.
     suffix = file.suffix if file.suffix in KINDS else ".html"
-    return from_file(data, id=file.id, suffix=suffix, updated=updated, encoding=encoding, told=told or {})
+    return from_file(
+        data, id=file.id, suffix=suffix, updated=updated, encoding=encoding, told=told or {}, read_page=read_page
+    )
 
 
 def _opener(path: str, flags: int) -> int:
@@ -113,31 +119,32 @@ def _of_lines(source: str, intake: Intake, encoding: str, progress: Progress | N
             progress(min(done, total), total, READING)
 
     repairs = Tally()  # which lines were read leniently is told by no ingest
-    for line in read_lines(source, on_fault=intake.faults.append, on_bytes=on_bytes):
-        if line is None:
-            intake.skipped["line_too_long"] += 1
-            continue
-        if not line.strip():
-            continue
-        row = parse_line(line, repairs)
-        found = _of_line(row, root, encoding)
-        if isinstance(found, str):
-            intake.skip(str(row["path"]) if found == UNKNOWN_ENCODING else "", found)
-        else:
-            yield found
+    with PageReader() as pages:
+        for line in read_lines(source, on_fault=intake.faults.append, on_bytes=on_bytes):
+            if line is None:
+                intake.skipped["line_too_long"] += 1
+                continue
+            if not line.strip():
+                continue
+            row = parse_line(line, repairs)
+            found = _of_line(row, root, encoding, pages.read)
+            if isinstance(found, str):
+                intake.skip(str(row["path"]) if found in NAMED else "", found)
+            else:
+                yield found
 
 
-def _of_line(row: Any, root: str, encoding: str) -> Document | str:
+def _of_line(row: Any, root: str, encoding: str, read_page: ReadPage) -> Document | str:
     if row is MALFORMED:
         return "malformed_json"
     if not isinstance(row, dict):
         return "not_an_object"
     if "text" not in row and "path" in row:
-        return _saved_page(row, root, encoding)
+        return _saved_page(row, root, encoding, read_page)
     return from_row(row)
 
 
-def _saved_page(row: Json, root: str, encoding: str) -> Document | str:
+def _saved_page(row: Json, root: str, encoding: str, read_page: ReadPage) -> Document | str:
     """Read the file that a manifest's row names. A manifest may come from elsewhere: it opens its own folder only."""
     path, url = row["path"], row.get("url")
     if not isinstance(path, str) or not isinstance(url, str) or not url.strip() or "\0" in path:
@@ -160,4 +167,4 @@ def _saved_page(row: Json, root: str, encoding: str) -> Document | str:
     title = row.get("title")
     # What a page from the web says of itself must not put it in the place of another.
     told = {"id": url, "url": url} | ({"title": title} if isinstance(title, str) and title.strip() else {})
-    return read_file(File(url, place, facts.st_size, facts.st_mtime_ns), encoding=encoding, told=told)
+    return read_file(File(url, place, facts.st_size, facts.st_mtime_ns), read_page, encoding=encoding, told=told)

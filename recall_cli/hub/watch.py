@@ -24,6 +24,7 @@ from recall_cli.hub.ingest import ingest
 from recall_cli.hub.intake import UNREAD, Intake
 from recall_cli.hub.local import find_hub
 from recall_cli.hub.nouns import Document, HubEngine, Report
+from recall_cli.hub.pages import PageReader
 from recall_cli.hub.place import Place, pulse_folder
 from recall_cli.hub.pulse import Pulse, write_pulse
 from recall_cli.hub.query import Hub
@@ -160,21 +161,22 @@ class Watch:
         self, files: list[File], read: dict[str, _Read], intake: Intake, now: Callable[[], float]
     ) -> Iterator[Document]:
         """Yield the files' documents, noting what was read."""
-        for file in files:
-            found = read_file(file, encoding=self._encoding)
-            if found == "unreadable":
-                # Read at the next look again.
-                intake.skipped["unreadable"] += 1
-                continue
-            settled = abs(now() * 1e9 - file.mtime_ns) > TICK_NS
-            if isinstance(found, str):
-                intake.skip(file.id, found)
-                # The document of a file that cannot be decoded is still there: it stays until the file goes.
-                kept = self._read.get(file.path) if found in UNREAD else None
-                read[file.path] = _Read(file.size, file.mtime_ns, kept.id if kept else "", settled)
-            else:
-                read[file.path] = _Read(file.size, file.mtime_ns, found.id, settled)
-                yield found
+        with PageReader() as pages:
+            for file in files:
+                found = read_file(file, pages.read, encoding=self._encoding)
+                if found == "unreadable":
+                    # Read at the next look again.
+                    intake.skipped["unreadable"] += 1
+                    continue
+                settled = abs(now() * 1e9 - file.mtime_ns) > TICK_NS
+                if isinstance(found, str):
+                    intake.skip(file.id, found)
+                    # The document of a file that cannot be read is still there: it stays until the file goes.
+                    kept = self._read.get(file.path) if found in UNREAD else None
+                    read[file.path] = _Read(file.size, file.mtime_ns, kept.id if kept else "", settled)
+                else:
+                    read[file.path] = _Read(file.size, file.mtime_ns, found.id, settled)
+                    yield found
 
     def _orphans(self, read: dict[str, _Read], gone: list[str]) -> list[str]:
         """Return the ids that some file gave and none gives any more."""

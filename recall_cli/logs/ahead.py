@@ -11,7 +11,6 @@ import os
 import pickle
 import signal
 import struct
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields as fields_of
@@ -19,6 +18,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import IO, Any
 
+from recall_cli.core.beside import start
 from recall_cli.errors import InputError, RecallError
 from recall_cli.logs.files import log_files
 from recall_cli.logs.read import OnBytes, read_logs
@@ -29,8 +29,6 @@ LARGE_BYTES = 64 << 20
 """From here on a second process is worth its start, which takes as long as reading some 20 MB."""
 BATCH = 16
 """Records sent at a time: few, for they may hold images."""
-PIPE_BYTES = 1 << 20
-"""What may be under way, where the system lets a pipe have a size: neither process waits for the other's every step."""
 
 _HEAD = struct.Struct("=cQ")
 _RECORDS, _END = b"r", b"e"
@@ -55,15 +53,7 @@ def read_ahead(
     if _alone(paths):
         yield from read_logs(paths, tally, format=format, fields=fields, on_bytes=on_bytes)
         return
-    # Where this process found the package, the other one does too.
-    places = os.pathsep.join(place or os.getcwd() for place in sys.path)
-    reader = subprocess.Popen(
-        [sys.executable, "-P", "-m", "recall_cli.logs.ahead"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        pipesize=PIPE_BYTES,
-        env=os.environ | {"PYTHONPATH": places},
-    )
+    reader = start(__name__)
     assert reader.stdin is not None
     assert reader.stdout is not None
     try:

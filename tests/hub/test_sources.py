@@ -7,6 +7,7 @@ import io
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -15,11 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_cli.errors import InputError, UsageError
+from recall_cli.hub import sources
 from recall_cli.hub.feed import warnings
 from recall_cli.hub.files import File
 from recall_cli.hub.frontmatter import MAX_CHARS, split
+from recall_cli.hub.html import read_page
 from recall_cli.hub.intake import MAX_TITLE_CHARS, Intake, from_file, from_row
 from recall_cli.hub.nouns import Document
+from recall_cli.hub.pages import PageReader
 from recall_cli.hub.sources import documents, read_file
 
 
@@ -122,6 +126,21 @@ def test_what_cannot_be_decoded_is_there_all_the_same_and_is_named(tmp_path: Pat
     assert not intake.is_whole
     (warning,) = warnings(str(tmp_path), intake, prune=False)
     assert "2 files, such as b/odd.txt, are" in warning.message
+
+
+def test_a_page_that_would_hang_the_ingest_is_named_and_not_known_to_be_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "PageReader", partial(PageReader, patience_s=0.1))
+    write(tmp_path / "a.html", "<p>kept")
+    write(tmp_path / "b.html", "<ul><li>" * 20_000)
+    write(tmp_path / "c.html", "<p>kept too " * 10_000)
+    found, intake = read(tmp_path)
+    assert list(found) == ["a.html", "c.html"]
+    assert dict(intake.skipped) == {"too_tangled": 1}
+    assert not intake.is_whole
+    (warning,) = warnings(str(tmp_path), intake, prune=False)
+    assert warning.message == "b.html takes more time or memory than a page may, and was left out"
 
 
 def test_no_link_leads_out_of_the_folder(tmp_path: Path) -> None:
@@ -294,7 +313,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a file"):
         read(tmp_path / "pipe.md")
     # It was a file when the folder was looked at.
-    assert read_file(File("a.md", str(tmp_path / "pipe.md"), 1, 1)) == "not_a_file"
+    assert read_file(File("a.md", str(tmp_path / "pipe.md"), 1, 1), read_page) == "not_a_file"
 
 
 @pytest.mark.parametrize("source", ["nowhere", "nowhere.md", "nowhere.jsonl"])

@@ -18,6 +18,7 @@ from recall_cli.hub import watch as watching
 from recall_cli.hub.embedded import EmbeddedEngine
 from recall_cli.hub.files import File
 from recall_cli.hub.folder import make_hub, open_hub, remove_hub
+from recall_cli.hub.intake import ReadPage
 from recall_cli.hub.nouns import Document, NoSuchHub, Report
 from recall_cli.hub.pulse import Pulse, read_pulse, write_pulse
 from recall_cli.hub.watch import UNSETTLED_S, Refresh, Watch, watch_hub
@@ -49,9 +50,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     read_file = watching.read_file
 
-    def noting(file: File, *, encoding: str = "") -> Document | str:
+    def noting(file: File, read_page: ReadPage, *, encoding: str = "") -> Document | str:
         names.append(file.id)
-        return read_file(file, encoding=encoding)
+        return read_file(file, read_page, encoding=encoding)
 
     monkeypatch.setattr(watching, "read_file", noting)
     return names

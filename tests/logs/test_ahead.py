@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from log_writers import CALLS, WRITERS
 
+from recall_cli.core import beside
 from recall_cli.errors import InputError, RecallError, UsageError
 from recall_cli.logs import ahead
 from recall_cli.logs.ahead import read_ahead
@@ -24,14 +25,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     """Let a second process read whatever the size, and hold each that is started."""
     held: list[subprocess.Popen[bytes]] = []
 
-    class Held(subprocess.Popen):  # type: ignore[type-arg]
-        def __init__(self, *arguments: Any, **named: Any) -> None:
-            super().__init__(*arguments, **named)
-            held.append(self)
+    def start(module: str) -> subprocess.Popen[bytes]:
+        held.append(beside.start(module))
+        return held[-1]
 
     monkeypatch.setattr(ahead, "LARGE_BYTES", 0)
     monkeypatch.setattr(ahead.os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(ahead.subprocess, "Popen", Held)
+    monkeypatch.setattr(ahead, "start", start)
     return held
 
 
