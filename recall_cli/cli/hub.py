@@ -8,10 +8,20 @@ from typing import Annotated
 import typer
 
 from recall_cli.cli import hub_eval, options
-from recall_cli.cli.hub_options import ASK, HubDir, HubStore, Rerank, RerankDeadline, Slug, hub_place, target_place
+from recall_cli.cli.hub_options import (
+    ASK,
+    HubDir,
+    HubStore,
+    Rerank,
+    RerankDeadline,
+    Slug,
+    hub_place,
+    named_settings,
+    target_place,
+)
 from recall_cli.cli.options import FormatName
 from recall_cli.cli.render import Output, note
-from recall_cli.errors import InputError, UsageError
+from recall_cli.errors import InputError
 from recall_cli.hub.nouns import MOST, Level, Visibility
 
 app = typer.Typer(help="Answer questions from a hub of documents.", no_args_is_help=True)
@@ -112,18 +122,20 @@ def set_up(
     ] = None,
     min_score: Annotated[
         float | None,
-        typer.Option("--min-score", min=-1, max=1, help="Cosine below which nothing is returned; -1: no limit."),
+        typer.Option("--min-score", min=-1, max=1, help="Cosine below which nothing is returned."),
     ] = None,
+    no_min_score: Annotated[bool, typer.Option("--no-min-score", help="Take that limit away.")] = False,
     hub_dir: HubDir = None,
     store: HubStore = None,
 ) -> None:
     """Change a hub's settings; a server obeys within a second. `recall hub eval --fit` finds good ones."""
     from recall_cli.hub.place import opened
 
-    if visibility is None and owner is None and alpha is None and min_score is None:
-        raise UsageError("there is nothing to set", hint="name a setting, as in --visibility private")
+    changes = named_settings(
+        visibility=visibility, owner=owner, alpha=alpha, min_score=min_score, no_min_score=no_min_score
+    )
     with opened(hub_place(hub_dir, store), hub) as engine:
-        info = engine.configure(visibility=visibility, owner=owner, alpha=alpha, min_score=min_score)
+        info = engine.configure(**changes)
     limit = "" if info.min_score is None else f", min-score {info.min_score:g}"
     note(f"{hub} is at revision {info.revision}: {info.visibility.value}, alpha {info.alpha:g}{limit}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -11,6 +11,7 @@ from recall_cli.cli import options
 from recall_cli.errors import UsageError
 
 if TYPE_CHECKING:
+    from recall_cli.hub.nouns import Settings
     from recall_cli.hub.place import Place
 
 ASK = "Asking"
@@ -71,3 +72,15 @@ def database_place(url: str, folder: Path) -> Place:
             f"{url} is no postgresql:// URL", hint="hubs are in a database, or in the folder that --hub-dir names"
         )
     return DatabasePlace(check_url(url), folder)
+
+
+def named_settings(*, min_score: float | None, no_min_score: bool, **named: Any) -> Settings:
+    """Return the settings of a hub that somebody named. Raises UsageError for none, or two that contradict."""
+    if no_min_score and min_score is not None:
+        raise UsageError("--min-score sets a limit and --no-min-score takes it away", hint="name one of the two")
+    changes = {name: value for name, value in {**named, "min_score": min_score}.items() if value is not None}
+    if no_min_score:
+        changes["min_score"] = None
+    if not changes:
+        raise UsageError("there is nothing to set", hint="name a setting, as in --visibility private")
+    return cast("Settings", changes)

@@ -22,8 +22,8 @@ import orjson
 
 from recall_cli.core.dbfile import DAMAGE, connect, unreadable, write_schema
 from recall_cli.errors import StoreError, StoreMismatch
-from recall_cli.hub.nouns import ALPHA, Chunk, Document, DocumentState, Passage, Visibility
-from recall_cli.hub.snapshot import Settings, Snapshot, damaged, settings_of, snapshot_of
+from recall_cli.hub.nouns import ALPHA, Chunk, Document, DocumentState, Passage, Settings, Visibility
+from recall_cli.hub.snapshot import Snapshot, damaged, settings_of, snapshot_of
 from recall_cli.types import Vector, VectorSpace
 
 SCHEMA_VERSION = 1
@@ -277,10 +277,12 @@ class Catalog:
             for replacement in REPLACE:
                 db.execute(replacement)
 
-    def set(self, **facts: str) -> None:
-        """Set facts by name."""
+    def set(self, **facts: str | None) -> None:
+        """Set facts by name; None takes one away."""
         with self._write() as db:
-            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", facts.items())
+            db.executemany("DELETE FROM meta WHERE key = ?", [(name,) for name in facts])
+            kept = [(name, value) for name, value in facts.items() if value is not None]
+            db.executemany("INSERT INTO meta VALUES (?, ?)", kept)
 
     def next_revision(self) -> int:
         """Count one revision more, made now; return it."""

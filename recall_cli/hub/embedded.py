@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 
@@ -24,8 +25,8 @@ from recall_cli.core.index import index_maker
 from recall_cli.errors import StoreMismatch
 from recall_cli.hub.catalog import Catalog
 from recall_cli.hub.lexical import Busy, Lexical, LexicalWriter
-from recall_cli.hub.nouns import Document, DocumentState, EmbedChunks, HubInfo, Passage, Upsert, Visibility
-from recall_cli.hub.snapshot import Settings, Snapshot
+from recall_cli.hub.nouns import Document, DocumentState, EmbedChunks, HubInfo, Passage, Settings, Upsert
+from recall_cli.hub.snapshot import Snapshot
 from recall_cli.hub.upserts import anything, batches
 from recall_cli.hub.view import View, build, change, changed, vectors_of
 from recall_cli.types import Ids, Vector, VectorSpace
@@ -140,20 +141,12 @@ class EmbeddedEngine:
         self._see_own()
         return revision
 
-    def configure(
-        self,
-        *,
-        visibility: Visibility | None = None,
-        owner: str | None = None,
-        alpha: float | None = None,
-        min_score: float | None = None,
-    ) -> HubInfo:
-        """Change the hub's settings; what is None stays. Makes a new revision."""
+    def configure(self, **changes: Unpack[Settings]) -> HubInfo:
+        """Change the hub's settings; what is not named stays. Makes a new revision."""
         catalog = self._catalog
-        settings = {"visibility": visibility, "owner": owner, "alpha": alpha, "min_score": min_score}
         with catalog.writing():
             in_step = catalog.written("indexed") == catalog.written("revision")
-            catalog.set(**{name: str(value) for name, value in settings.items() if value is not None})
+            catalog.set(**{name: None if value is None else str(value) for name, value in changes.items()})
             revision = catalog.next_revision()
             if in_step:
                 # No word has changed, so the word index is as good for the new revision.

@@ -13,9 +13,8 @@ from blake3 import blake3
 from recall_cli.core.store import HeldSpace
 from recall_cli.errors import InputError, StoreMismatch
 from recall_cli.hub.chunk import cut
-from recall_cli.hub.nouns import DocumentState, HubEngine, Upsert
+from recall_cli.hub.nouns import DocumentState, HubEngine, Settings, Upsert
 from recall_cli.hub.place import Place, find_engine, open_place, opened
-from recall_cli.hub.snapshot import Settings
 from recall_cli.hub.upserts import batches
 
 

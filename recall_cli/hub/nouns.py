@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
 
 from recall_cli.errors import RecallError, StoreError
 from recall_cli.types import Ids, Vector, VectorSpace
@@ -142,6 +142,16 @@ class HubInfo:
         return not self.documents and self.updated is None
 
 
+class Settings(TypedDict, total=False):
+    """Those of a hub's facts that can be set. In a change, what is not named stays."""
+
+    visibility: Visibility
+    owner: str
+    alpha: float
+    min_score: float | None
+    """None: no limit."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """A recall as it is asked. Made by `hub.ask.read_question`, which checks it."""
@@ -267,15 +277,8 @@ class HubEngine(Protocol):
         """
         ...
 
-    def configure(
-        self,
-        *,
-        visibility: Visibility | None = None,
-        owner: str | None = None,
-        alpha: float | None = None,
-        min_score: float | None = None,
-    ) -> HubInfo:
-        """Change the hub's settings; what is None stays. Makes a new revision."""
+    def configure(self, **changes: Unpack[Settings]) -> HubInfo:
+        """Change the hub's settings; what is not named stays. Makes a new revision."""
         ...
 
     def vector(self, vector: Vector, n: int) -> tuple[Ids, Vector]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from psycopg import sql
@@ -19,7 +19,7 @@ from recall_cli.engine.postgres import matrix_of, text_of
 from recall_cli.errors import StoreMismatch
 from recall_cli.hub import pg_words
 from recall_cli.hub.folder import no_such_hub
-from recall_cli.hub.nouns import Document, DocumentState, EmbedChunks, HubInfo, Passage, Upsert, Visibility
+from recall_cli.hub.nouns import Document, DocumentState, EmbedChunks, HubInfo, Passage, Settings, Upsert, Visibility
 from recall_cli.hub.pg_stage import Stage, check_width, directed, stored
 from recall_cli.hub.upserts import anything, batches
 from recall_cli.hub.words import Analyzer
@@ -75,7 +75,7 @@ JOIN recall.hub_chunks AS c ON c.hub = %(hub)s AND c.id = wanted.id
 JOIN recall.hub_documents AS d ON d.hub = %(hub)s AND d.id = c.document ORDER BY place"""
 CONFIGURE = f"""
 UPDATE recall.hubs SET visibility = coalesce(%(visibility)s, visibility), owner = coalesce(%(owner)s, owner),
-    alpha = coalesce(%(alpha)s, alpha), min_score = coalesce(%(min_score)s, min_score),
+    alpha = coalesce(%(alpha)s, alpha), min_score = CASE WHEN %(limits)s THEN %(min_score)s::float8 ELSE min_score END,
     revision = revision + 1, updated = %(now)s
 WHERE id = %(hub)s AND tenant = current_user RETURNING {FACTS}"""
 TEXTS = """
@@ -183,19 +183,14 @@ class PostgresEngine:
                 row = db.execute(MOVED, {**facts, **at, "now": time.time()}).fetchone()
         return int(row[0]) if row else 0
 
-    def configure(
-        self,
-        *,
-        visibility: Visibility | None = None,
-        owner: str | None = None,
-        alpha: float | None = None,
-        min_score: float | None = None,
-    ) -> HubInfo:
-        """Change the hub's settings; what is None stays. Makes a new revision."""
-        seen = None if visibility is None else visibility.value
-        settings = {"visibility": seen, "owner": owner, "alpha": alpha, "min_score": min_score}
+    def configure(self, **changes: Unpack[Settings]) -> HubInfo:
+        """Change the hub's settings; what is not named stays. Makes a new revision."""
+        asked: dict[str, Any] = {**dict.fromkeys(Settings.__annotations__), **changes}
+        if "visibility" in changes:
+            asked["visibility"] = changes["visibility"].value
+        asked |= {"limits": "min_score" in changes, "hub": self.number, "now": time.time()}
         with self._database.connection(SCAN_S) as db:
-            return self._info(db.execute(CONFIGURE, {**settings, "hub": self.number, "now": time.time()}).fetchone())
+            return self._info(db.execute(CONFIGURE, asked).fetchone())
 
     def vector(self, vector: Vector, n: int) -> tuple[Ids, Vector]:
         """Return chunk ids and cosines of the n nearest chunks, best first.

@@ -6,13 +6,12 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypedDict
 
 import numpy as np
 
 from recall_cli.core.dbfile import connect, unreadable
 from recall_cli.errors import StoreError
-from recall_cli.hub.nouns import HubInfo, Visibility
+from recall_cli.hub.nouns import HubInfo, Settings, Visibility
 from recall_cli.types import Ids, Vector
 
 BLOCK_BYTES = 64 << 20
@@ -21,15 +20,6 @@ BLOCK_BYTES = 64 << 20
 COUNTS = "SELECT COUNT(*), SUM(chunks) FROM documents WHERE hidden IS NULL"
 HIDDEN = "SELECT chunks.id FROM documents JOIN chunks ON document = row WHERE hidden IS NOT NULL"
 WORDS = "SELECT chunks.id, title, text FROM chunks JOIN documents ON document = row WHERE chunks.id = ?"
-
-
-class Settings(TypedDict):
-    """Those of a hub's facts that can be set."""
-
-    visibility: Visibility
-    owner: str
-    alpha: float
-    min_score: float | None
 
 
 def settings_of(meta: Mapping[str, str]) -> Settings:

@@ -16,7 +16,7 @@ import numpy as np
 from recall_cli import stats
 from recall_cli.errors import InputError
 from recall_cli.hub.fuse import fused, order
-from recall_cli.hub.nouns import HubInfo, Question
+from recall_cli.hub.nouns import HubInfo, Question, Settings
 from recall_cli.hub.query import Gathered, Hub
 from recall_cli.hub.whiten import Whitening
 from recall_cli.measure import retrieval_fit, retrieval_limit
@@ -117,16 +117,16 @@ def run(hub: Hub, plan: Plan, *, reranker: LlmReranker | None = None, progress: 
     return result
 
 
-def _saved(hub: Hub, learned: Mapping[str, Any]) -> dict[str, float]:
+def _saved(hub: Hub, learned: Mapping[str, Any]) -> Settings:
     """Let the hub keep what was learned and shown to be worth it; return that."""
     fit, limit = learned.get("fit"), learned.get("min_score")
-    settings: dict[str, float] = {}
+    settings: Settings = {}
     if fit and fit["gain_interval"][0] > 0.0:
         settings["alpha"] = fit["alpha"]
     if limit and limit["min_score"] is not None:
         settings["min_score"] = limit["min_score"]
     if settings:
-        hub.engine.configure(alpha=settings.get("alpha"), min_score=settings.get("min_score"))
+        hub.engine.configure(**settings)
     return settings
 
 

@@ -154,6 +154,10 @@ def test_settings_are_changed_one_by_one(books: Path, asked: Any) -> None:
     after = asked("status", "books")["summary"]
     assert (after["visibility"], after["min_score"], after["alpha"]) == ("private", 0.4, before["alpha"])
     assert after["revision"] > before["revision"]
+    assert main(["hub", "set", "books", "--no-min-score"]) == 0
+    assert asked("status", "books")["summary"]["min_score"] is None
+    assert main(["hub", "set", "books", "--no-min-score", "--min-score", "0.4"]) == 2
+    assert main(["hub", "set", "books"]) == 2
 
 
 def test_a_hub_moves_to_another_embedder_with_all_it_holds(books: Path, asked: Any) -> None:

@@ -245,6 +245,9 @@ def test_settings_make_a_new_revision(filled: HubEngine) -> None:
     assert filled.info() == info
     again = filled.configure(visibility=Visibility.PUBLIC)
     assert (again.owner, again.alpha, again.min_score, again.revision) == ("else", 0.5, 0.25, 3)
+    free = filled.configure(min_score=None)
+    assert (free.owner, free.alpha, free.min_score, free.revision) == ("else", 0.5, None, 4)
+    assert filled.info() == free
     assert len(filled.lexical("wing", 9)[0]) == 1
 
 

@@ -176,6 +176,10 @@ def test_a_hub_goes_to_a_database_and_back(place: DatabasePlace, tmp_path: Path)
         settings = {(i.visibility, i.owner, i.alpha, i.min_score) for i in (first.info(), second.info(), third.info())}
         assert settings == {(Visibility.PRIVATE, "me", 0.25, -0.5)}
         assert ingest(second, HASH, [replace(LONG, url="https://new")]).embedded == 0
+        first.configure(min_score=None)
+    carry(here, place, "hub")
+    with opened(place, "hub") as second:
+        assert second.info().min_score is None
 
 
 def test_a_move_that_broke_off_goes_on(place: DatabasePlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
