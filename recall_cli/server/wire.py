@@ -31,11 +31,8 @@ class Frames:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the frames that these bytes complete. Raises OverflowError when one grows beyond `MAX_HELD`."""
-        if not self.rest and data.endswith(b"\n\n") and b"\r" not in data:
-            # The usual case, a chunk is a whole frame or several of them.
-            if data.find(b"\n\n") == len(data) - 2:
-                return [data]
-            return _split(data)[0]
+        if not self.rest and data.endswith(b"\n\n") and data.find(b"\n\n") == len(data) - 2 and b"\r" not in data:
+            return [data]  # the usual case: a chunk is a whole frame
         held = self.rest + data
         frames, self.rest = _split(held, self._from)
         # A blank line may lack its last byte, or its last two, until the next chunk comes.

@@ -43,6 +43,11 @@ def test_a_stream_reads_the_same_at_every_split(stream: bytes) -> None:
     assert read_all([stream[at : at + 1] for at in range(len(stream))]) == (whole, stream)
 
 
+def test_what_stands_behind_the_last_whole_frame_is_kept() -> None:
+    assert read_all([b"\n\n\n"]) == ([], b"\n\n\n")
+    assert read_all([b"\n\n\n", b"data: 1\n\n"]) == ([(b"", b"1")], b"\n\n\ndata: 1\n\n")
+
+
 def test_line_ends_of_every_kind_are_read_as_the_standard_says() -> None:
     assert list(events(STREAMS[2])) == [(b"x", b"1\n2"), (b"", b"3")]
     assert list(events(STREAMS[3])) == [(b"", b"1"), (b"", b"2")]
