@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.peers.client import Peer, PeerError
 from benchmarks.peers.roster import ARMS, PACKAGES, Arm, Package
+from benchmarks.peers.services import SERVICES
 from benchmarks.peers.venvs import VenvError, python_of
 
 Row = dict[str, Any]
@@ -34,6 +35,11 @@ class Bench:
     software: Mapping[str, Package] = field(default_factory=lambda: PACKAGES)
     packages: dict[str, dict[str, str]] = field(default_factory=dict)
     """Versions by peer, as each peer's environment tells them."""
+    absent: dict[Arm, str] = field(init=False)
+    """Arms that do not run, and why."""
+
+    def __post_init__(self) -> None:
+        self.absent = {arm: arm.absent for arm in self.arms if arm.absent}
 
     @contextmanager
     def opened(self, arm: Arm, capacity: int | None = None) -> Iterator[tuple[Peer, dict[str, Any]]]:
@@ -42,9 +48,16 @@ class Bench:
             python = python_of(arm.package, self.software[arm.package].requirements, self.work)
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.stores)))
             log = self.work / f"{arm.module}.log"
-            peer = stack.enter_context(Peer(python, f"benchmarks.peers.{arm.module}", log))
+            env: dict[str, str] = {}
+            servers = []
+            for name in arm.needs:
+                server, told = stack.enter_context(SERVICES[name](self.work, folder))
+                servers.append(server)
+                env |= told
+            peer = stack.enter_context(Peer(python, f"benchmarks.peers.{arm.module}", log, servers, **env))
             self.packages[arm.package] = peer.ask("hello")["packages"]
-            yield peer, peer.ask("open", **arm.opening(str(folder), capacity))
+            (folder / "store").mkdir()
+            yield peer, peer.ask("open", **arm.opening(str(folder / "store"), capacity))
             peer.ask("close")
 
     @contextmanager
@@ -55,10 +68,15 @@ class Bench:
         with ExitStack() as stack:
             running = {}
             for arm in arms:
+                if arm in self.absent:
+                    rows.append(self.not_run(workload, arm, self.absent[arm]))
+                    continue
                 try:
                     running[arm] = stack.enter_context(self.opened(arm, capacity))
                 except (PeerError, VenvError) as error:
-                    rows.append(self.not_run(workload, arm, str(error)))
+                    # Once is enough: to find a hub out of reach takes a minute.
+                    self.absent[arm] = str(error)
+                    rows.append(self.not_run(workload, arm, self.absent[arm]))
             yield running
 
     def not_run(self, workload: str, arm: Arm, why: str) -> Row:

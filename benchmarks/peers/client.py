@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from benchmarks.serve import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 ANSWER_S = 300.0
@@ -26,9 +29,10 @@ class Peer:
     :param python: the interpreter of the peer's environment.
     :param module: the adapter, such as `benchmarks.peers.adapt_recall`.
     :param log: where its standard error goes.
+    :param servers: what it asks in turn: their processor time is its too.
     """
 
-    def __init__(self, python: str | Path, module: str, log: Path, **env: str) -> None:
+    def __init__(self, python: str | Path, module: str, log: Path, servers: Sequence[Server] = (), **env: str) -> None:
         # One thread each: what is compared is a call, not how many cores it takes.
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         environment = {**os.environ, "PYTHONPATH": str(ROOT), **threads, **env}
@@ -43,6 +47,7 @@ class Peer:
                 cwd=log.parent,
             )
         self.module = module
+        self.servers = servers
 
     def ask(self, op: str, timeout: float = ANSWER_S, **more: Any) -> dict[str, Any]:
         """Send one operation and return its answer. Raises PeerError."""
@@ -64,6 +69,10 @@ class Peer:
         if "error" in answer:
             raise PeerError(answer["error"])
         return answer
+
+    def served_s(self) -> float:
+        """Return the seconds of processor time that its servers have used, in the clock's ticks of 10 ms."""
+        return sum(server.cpu() for server in self.servers)
 
     def __enter__(self) -> Peer:
         return self

@@ -2,6 +2,7 @@
 
 A call is a whole lookup, from the text to the stored answer: with the embedder, where it takes one. The stores lie
 where `Bench.stores` says. Answers are checked: `right` is the share of the timed calls that returned the stored answer.
+`cpu_us` is processor time, of a peer's server too where it asks one.
 """
 
 from __future__ import annotations
@@ -56,12 +57,13 @@ def timed(
         order = [arm for arm in peers if sum(clocks[arm].samples) < MOST_S * 1e9]
         chance.shuffle(order)
         for arm in order:
+            served = peers[arm].served_s()
             seen = peers[arm].ask("get", prompts=[text for text, _ in part])
             if not turn:
                 continue  # what the first round pays for (imports, first pages) is not a lookup's cost
             right[arm] += sum(answer == said for answer, (_, said) in zip(seen["answers"], part, strict=True))
             clocks[arm].samples += seen["ns"]
-            clocks[arm].cpu.append(seen["cpu_ns"] / block)
+            clocks[arm].cpu.append((seen["cpu_ns"] + (peers[arm].served_s() - served) * 1e9) / block)
             clocks[arm].rounds.append(sorted(seen["ns"])[block // 2])
     ours = next((clock for arm, clock in clocks.items() if arm.name == OURS), None)
     return [row(arm, tier, entries, clocks[arm], ours, right[arm]) for arm in peers]
@@ -71,7 +73,7 @@ def row(arm: Arm, tier: str, entries: int, clock: timing.Arm, ours: timing.Arm |
     """Return one arm's row; `over_recall` is by how much it takes longer, over the rounds that both ran in."""
     told: dict[str, Any] = {"workload": "latency", "arm": arm.name, "kind": tier, "entries": entries, "ran": True}
     told |= {"n": len(clock.samples), "right": right / len(clock.samples), "us": timing.microseconds(clock)}
-    told["cpu_us"] = round(sum(clock.cpu) / len(clock.cpu) / 1e3, 3)
+    told["cpu_us"] = round(sum(clock.cpu) / len(clock.cpu) / 1e3, 1)
     if ours is not None and ours is not clock:
         both = timing.Arm(ours.name, len, (), rounds=ours.rounds[: len(clock.rounds)])
         told["over_recall"] = timing.ratio(clock, both)
