@@ -9,7 +9,7 @@ from recall_cli.hub.api import Call
 from recall_cli.hub.gate import Entry
 from recall_cli.hub.http import NDJSON, NO_STORE, check_type, decoded, read_json, respond
 from recall_cli.hub.ingest import ingest
-from recall_cli.hub.intake import MAX_TITLE_CHARS, MAX_URL_CHARS
+from recall_cli.hub.intake import MAX_ID_CHARS, MAX_TITLE_CHARS, MAX_URL_CHARS
 from recall_cli.hub.nouns import Document
 from recall_cli.hub.refusal import Refusal, impossible, malformed
 from recall_cli.hub.shown import report_json
@@ -24,7 +24,6 @@ BATCH_BYTES = 16 << 20
 WRITERS = 4
 """Writes under way, of all hubs: those that wait for a hub's lock must not take the threads that questions need."""
 
-LONGEST_ID = 1_000
 FIELDS = {"text": DOCUMENT_BYTES, "title": MAX_TITLE_CHARS, "url": MAX_URL_CHARS}
 """The strings of a document, and how many characters each may have."""
 
@@ -58,7 +57,8 @@ class Writing:
 
     async def delete(self, call: Call, entry: Entry) -> Response:
         """Remove a document."""
-        engine, id = entry.hub.engine, read_id(call.request.path_params["id"])
+        # Not held to what may be put: a file may have given it a name that is not printable.
+        engine, id = entry.hub.engine, call.request.path_params["id"]
         if await self._beside(lambda: engine.document(id)) is None:
             raise Refusal(404, "no_such_document", "there is no document of this id")
         revision = await self._beside(lambda: engine.apply((), [id]))
@@ -114,8 +114,8 @@ def read_document(id: str, body: object) -> Document:
 
 def read_id(id: str) -> str:
     """Return a document's id. Raises Refusal (400) for one that no document has."""
-    if not 0 < len(id) <= LONGEST_ID or not id.isprintable() or not id.strip():
-        raise malformed(f"an id has 1 to {LONGEST_ID:,} printable characters, not all of them blank")
+    if not 0 < len(id) <= MAX_ID_CHARS or not id.isprintable() or not id.strip():
+        raise malformed(f"an id has 1 to {MAX_ID_CHARS:,} printable characters, not all of them blank")
     return id
 
 

@@ -6,12 +6,14 @@ import http.client
 import json
 import socket
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hub_server import URL, Answer, HubServer, Serve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recall_cli.hub.intake import MAX_ID_CHARS, from_row
 from recall_cli.hub.nouns import Document, Visibility
 
 RECALL = "/api/hub/docs/recall"
@@ -415,10 +417,27 @@ def test_documents_sent_together_take_the_scope_and_the_type(one_server: HubServ
     assert post(one_server, line, token, **{"Content-Type": "application/json"}).status == 415
 
 
-@pytest.mark.parametrize("id", ["%00", "a%09b", "x" * 1_001, "%20", "%20%20"])
+@pytest.mark.parametrize("id", ["%00", "a%09b", "x" * (MAX_ID_CHARS + 1), "%20", "%20%20"])
 def test_an_id_that_no_document_has(one_server: HubServer, id: str) -> None:
     token = one_server.mint("docs", scopes=["hub:ingest"]).token
     assert put(one_server, id, {"text": "x"}, token).status == 400
+
+
+@pytest.mark.parametrize("id", ["x" * MAX_ID_CHARS, "寸" * MAX_ID_CHARS])
+def test_an_id_that_a_file_may_have_can_be_put(serve: Serve, id: str) -> None:
+    server = serve()
+    document = from_row({"id": id, "text": "from a file"})
+    assert isinstance(document, Document)
+    server.add("docs", [document])
+    assert put(server, quote(id), {"text": "put"}, server.owner("docs")).status == 200
+
+
+def test_a_document_that_nobody_may_put_can_be_removed(serve: Serve) -> None:
+    server = serve()
+    server.add("docs", [Document("of a\tfile.md", "odd")])
+    path = "/api/hub/docs/documents/of%20a%09file.md"
+    assert server.request("DELETE", path, token=server.owner("docs")).status == 200
+    assert server.request("DELETE", path, token=server.owner("docs")).status == 404
 
 
 def test_writing_takes_its_own_scope_even_where_reading_is_open(serve: Serve) -> None:
