@@ -17,6 +17,7 @@ from recall_cli.cli.hub_options import HubDir, HubStore, hub_folder, hub_place
 from recall_cli.cli.options import FormatName
 from recall_cli.cli.render import Output, note
 from recall_cli.errors import UsageError
+from recall_cli.hub.nouns import TOKEN_S
 from recall_cli.hub.refusal import RECALL
 from recall_cli.types import Result
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Make and revoke the tokens of hubs that are not public.", no_args_is_help=True)
 
 TOKENS = "Tokens"
-HOUR_S = 3_600
 DEFAULT_URL = "http://127.0.0.1:8484"
 
 Slugs = Annotated[list[str], typer.Argument(metavar="HUB...", help="The hubs it is good for.", show_default=False)]
@@ -50,7 +50,7 @@ def mint(
     sub: Subject = "",
     scope: Scopes = None,
     owner: ForOwner = False,
-    ttl: Ttl = HOUR_S,
+    ttl: Ttl = TOKEN_S,
     hub_url: HubUrl = DEFAULT_URL,
     hub_dir: HubDir = None,
     store: HubStore = None,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from recall_cli.errors import UsageError
-from recall_cli.hub.nouns import HubInfo
+from recall_cli.hub.nouns import TOKEN_S, HubInfo
 from recall_cli.hub.refusal import INGEST, RECALL, Refusal
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ REQUIRED = ["iss", "aud", "sub", "iat", "exp", "jti", "hub"]
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
-HOUR_S = 3_600
-LONGEST_S = 30 * 24 * HOUR_S
+LONGEST_S = 30 * 24 * 3_600
 """A token that lives longer than this is not made, and not taken either."""
 LEEWAY_S = 30
 """What two clocks may differ by."""
@@ -105,7 +104,7 @@ class Tokens:
         hubs: Collection[str],
         scopes: Collection[str] | None = (RECALL,),
         *,
-        ttl_s: int = HOUR_S,
+        ttl_s: int = TOKEN_S,
         now: float | None = None,
     ) -> Minted:
         """Return a new token. Raises UsageError for what no token can say.

@@ -25,6 +25,8 @@ MOST = 20
 """Results of one recall at most."""
 LONGEST_QUESTION = 2_000
 """Characters of a question at most."""
+TOKEN_S = 3_600
+"""Seconds that a token lives where nobody says how long. Here, since the command line names it and loads little."""
 ALPHA = 0.5
 """Weight of the vector leg in a new hub's fused score.
 

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from recall_cli.errors import InputError, StoreError, UsageError
 from recall_cli.hub.auth import (
-    HOUR_S,
     LEEWAY_S,
     LONGEST_S,
     LONGEST_TOKEN,
@@ -33,7 +32,7 @@ from recall_cli.hub.auth import (
     read_bearer,
 )
 from recall_cli.hub.keys import KeyRing
-from recall_cli.hub.nouns import HubInfo, Visibility
+from recall_cli.hub.nouns import TOKEN_S, HubInfo, Visibility
 from recall_cli.hub.refusal import INGEST, RECALL, Refusal
 
 BASE = "https://hub.example.org"
@@ -130,9 +129,9 @@ MATRIX: dict[str, tuple[Callable[[Tokens, Minted], str], str]] = {
     "no token": (lambda t, m: "token", "malformed"),
     "too long": (lambda t, m: resigned(m, t.ring, {"x": "y" * LONGEST_TOKEN}), "long"),
     "nested": (lambda t, m: base64.urlsafe_b64encode(b"[" * 3_000).decode() + ".e30.", "malformed"),
-    "expired": (lambda t, m: t.mint("ann", ["docs"], now=NOW - HOUR_S - LEEWAY_S - 5).token, "expired"),
-    "issued in the future": (lambda t, m: t.mint("ann", ["docs"], now=NOW + HOUR_S).token, "not valid yet"),
-    "not before": (lambda t, m: resigned(m, t.ring, {"nbf": NOW + HOUR_S}), "not valid yet"),
+    "expired": (lambda t, m: t.mint("ann", ["docs"], now=NOW - TOKEN_S - LEEWAY_S - 5).token, "expired"),
+    "issued in the future": (lambda t, m: t.mint("ann", ["docs"], now=NOW + TOKEN_S).token, "not valid yet"),
+    "not before": (lambda t, m: resigned(m, t.ring, {"nbf": NOW + TOKEN_S}), "not valid yet"),
     "a year": (lambda t, m: resigned(m, t.ring, {"exp": NOW + 365 * 24 * 3600}), "30 days"),
     "no expiry": (lambda t, m: resigned(m, t.ring, {"exp": None}), "malformed"),
     "no id": (lambda t, m: resigned(m, t.ring, {"jti": None}), "malformed"),
@@ -140,7 +139,7 @@ MATRIX: dict[str, tuple[Callable[[Tokens, Minted], str], str]] = {
     "hub a text": (lambda t, m: resigned(m, t.ring, {"hub": "docs"}), "malformed"),
     "hub a pattern": (lambda t, m: resigned(m, t.ring, {"hub": ["*"]}), "another server"),
     "scope a list": (lambda t, m: resigned(m, t.ring, {"scope": ["hub:recall"]}), "malformed"),
-    "expiry a text": (lambda t, m: resigned(m, t.ring, {"exp": str(NOW + HOUR_S)}), "malformed"),
+    "expiry a text": (lambda t, m: resigned(m, t.ring, {"exp": str(NOW + TOKEN_S)}), "malformed"),
     "another issuer": (lambda t, m: resigned(m, t.ring, {"iss": "https://other.example"}), "another server"),
     "audience of another host": (
         lambda t, m: resigned(m, t.ring, {"aud": "https://other.example/api/hub/docs"}),
