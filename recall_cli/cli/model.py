@@ -137,7 +137,7 @@ def evaluate(
     """What embedders tell apart: intents, paraphrases from traps, graded pairs; and what they cost."""
     from recall_cli.measure import model_eval, rivals
 
-    with Output(format, json, out) as output:
+    with Output(format, json, out, inputs=pairs or []) as output:
         result = model_eval.run(
             names or ["static", "hash-v1"],
             model_eval.load(data),

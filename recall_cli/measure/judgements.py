@@ -6,14 +6,13 @@ header, or as TREC writes them (`question 0 document gain`, without one). No row
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from recall_cli.errors import InputError
-from recall_cli.measure.pairs_rows import first, insist, left_out, rows_of
+from recall_cli.measure.pairs_rows import finite, first, insist, left_out, rows_of
 from recall_cli.measure.prompts import read_text, standard_input
 from recall_cli.types import Warn
 
@@ -93,7 +92,7 @@ def _gains(path: str, skipped: Counter[str]) -> dict[str, dict[str, float]]:
     text, source = read_text(path, standard_input(), "judgements")
     found: dict[str, dict[str, float]] = {}
     for row in rows_of(_with_header(text), source, skipped, QRELS_HINT, _is_qrels_header):
-        question, document, gain = first(row, QUESTION), first(row, DOCUMENT), _number(first(row, GAIN))
+        question, document, gain = first(row, QUESTION), first(row, DOCUMENT), finite(first(row, GAIN))
         if question is None or document is None:
             skipped["without a question and a document"] += 1
         elif gain is None:
@@ -111,7 +110,7 @@ def _is_qrels_header(names: set[str]) -> bool:
 def _with_header(text: str) -> str:
     """Return judgements with a header: TREC's have none, and any white space between their four columns."""
     line = text.lstrip().split("\n", 1)[0].split()
-    if len(line) != len(TREC) or _number(line[-1]) is None:
+    if len(line) != len(TREC) or finite(line[-1]) is None:
         return text
     return "\n".join("\t".join(row.split()) for row in ("\t".join(TREC), *text.splitlines()))
 
@@ -122,11 +121,3 @@ def _text(row: Mapping[str, Any], skipped: Counter[str]) -> str:
         return text.strip()
     skipped["without a text"] += 1
     return ""
-
-
-def _number(value: Any) -> float | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if math.isfinite(number) else None

@@ -82,6 +82,7 @@ def run(
             "resamples": resamples,
         },
     )
+    result.warnings += [warning for given in pair_data for warning in given.warnings]
     rows: list[dict[str, Any]] = []
     made = {name: make(name) for name in embedders}
     sets: list[Labelled | PairData | Graded] = [*data, *pair_data]

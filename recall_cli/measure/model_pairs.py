@@ -18,9 +18,9 @@ from recall_cli.errors import InputError
 from recall_cli.measure.model_score import Sampled, resampled_counts
 from recall_cli.measure.pairs import SIDES, Pair, load_pairs, pairs_of
 from recall_cli.measure.pairs_eval import DECIMALS, FALSE_HITS, groups, score, similarities
-from recall_cli.measure.pairs_rows import first, rows_of
+from recall_cli.measure.pairs_rows import finite, first, left_out, rows_of
 from recall_cli.measure.prompts import read_text, standard_input
-from recall_cli.types import Embedder
+from recall_cli.types import Embedder, Warn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,6 +43,7 @@ class PairData:
 
     name: str
     pairs: Sequence[Pair]
+    warnings: Sequence[Warn] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Graded:
     a: Sequence[str]
     b: Sequence[str]
     grades: Floats
+    warnings: Sequence[Warn] = ()
 
 
 def world() -> PairData:
@@ -74,13 +76,22 @@ def load(path: str) -> PairData | Graded:
     """
     text, source = read_text(path, standard_input(), "rows")
     name = Path(source).name
-    rows = list(rows_of(text, source, Counter(), GRADED_HINT, _is_graded_header)) if _is_graded(text) else []
-    sides = [(row, one, two) for row in rows for one, two in SIDES if one in row and two in row]
-    graded = [(str(row[one]), str(row[two]), _number(first(row, SCORE))) for row, one, two in sides]
-    kept = [(a, b, grade) for a, b, grade in graded if grade is not None]
-    if not kept:
-        return PairData(name, pairs_of(text, source).pairs)
-    return Graded(name, [a for a, _, _ in kept], [b for _, b, _ in kept], np.array([grade for _, _, grade in kept]))
+    skipped: Counter[str] = Counter()
+    rows = list(rows_of(text, source, skipped, GRADED_HINT, _is_graded_header)) if _is_graded(text) else []
+    graded = [found for row in rows if (found := _grade(row)) is not None]
+    if not graded:
+        labelled = pairs_of(text, source)
+        return PairData(name, labelled.pairs, labelled.warnings)
+    if bare := len(rows) - len(graded):
+        skipped["without two texts and a grade that is a number"] = bare
+    one, two, grades = zip(*graded, strict=True)
+    return Graded(name, one, two, np.array(grades), tuple(left_out(skipped, source)))
+
+
+def _grade(row: Mapping[str, Any]) -> tuple[str, str, float] | None:
+    sides = next(((str(row[one]), str(row[two])) for one, two in SIDES if one in row and two in row), None)
+    grade = finite(first(row, SCORE))
+    return None if sides is None or grade is None else (*sides, grade)
 
 
 def _is_graded(text: str) -> bool:
@@ -90,13 +101,6 @@ def _is_graded(text: str) -> bool:
 
 def _is_graded_header(names: set[str]) -> bool:
     return any({one, two} <= names for one, two in SIDES) and not names.isdisjoint(SCORE)
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
 
 
 def rows(embedder: Embedder, data: PairData | Graded, seed: int, resamples: int) -> list[dict[str, Any]]:

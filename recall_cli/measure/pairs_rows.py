@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from typing import Any
@@ -94,6 +95,15 @@ def _csv_values(text: str, source: str, skipped: Counter[str], hint: str, is_hea
 def first(row: Mapping[str, Any], names: Sequence[str]) -> Any:
     """Return the row's value under the first of the names that has one, else None."""
     return next((row[name] for name in names if row.get(name) is not None), None)
+
+
+def finite(value: Any) -> float | None:
+    """Return the number that a value says, None when it says none; NaN and infinity are none."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 def insist(found: Sized, source: str, skipped: Counter[str], what: str, hint: str) -> None:

@@ -239,6 +239,7 @@ def test_out_follows_a_link(here: Path) -> None:
 def test_out_over_its_own_input_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "p.txt").write_text("one question\n")
     assert main(["bench", "--prompts", "p.txt", "--out", "p.txt"]) == 2
+    assert main(["model", "eval", "--pairs", "other.csv", "--pairs", "p.txt", "--out", "p.txt"]) == 2
     assert (here / "p.txt").read_text() == "one question\n"
     assert "the file that is read" in capsys.readouterr().err
 

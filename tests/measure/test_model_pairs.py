@@ -65,10 +65,12 @@ def test_differences_of_pair_sets_are_paired():
 
 def test_a_file_is_graded_by_its_column(tmp_path):
     graded = tmp_path / "sts.csv"
-    graded.write_text("sentence1,sentence2,score\na b,a c,5\nb x,c x,0.5\nd,e,none\n")
+    graded.write_text("sentence1,sentence2,score\na b,a c,5\nb x,c x,0.5\nd,e,none\nf,g,nan\nh,i,-inf\n")
     found = model_pairs.load(str(graded))
     assert isinstance(found, Graded)
-    assert (found.a, found.b, found.grades.tolist()) == (["a b", "b x"], ["a c", "c x"], [5, 0.5])
+    assert (found.a, found.b, found.grades.tolist()) == (("a b", "b x"), ("a c", "c x"), [5, 0.5])
+    (warning,) = found.warnings
+    assert warning.message == f"3 rows of {graded} without two texts and a grade that is a number: left out"
     (row,) = model_pairs.rows(ByFirstWord(), found, 0, 5)
     assert row["spearman"].value == pytest.approx(1)
     labelled = tmp_path / "pairs.jsonl"
