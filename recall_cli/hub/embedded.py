@@ -10,21 +10,22 @@ thread that brings in a revision (`_refreshing`), the view being changed or sear
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import TypeVar, Unpack
 
 import numpy as np
 
 from recall_cli.core.index import index_maker
-from recall_cli.errors import StoreMismatch
+from recall_cli.errors import StoreError, StoreMismatch
 from recall_cli.hub.catalog import Catalog
-from recall_cli.hub.lexical import Busy, Lexical, LexicalWriter
+from recall_cli.hub.lexical import Busy, Damaged, Lexical, LexicalWriter
 from recall_cli.hub.nouns import Document, DocumentState, EmbedChunks, HubInfo, Passage, Settings, Upsert
 from recall_cli.hub.snapshot import Snapshot
 from recall_cli.hub.upserts import anything, batches
@@ -38,6 +39,10 @@ RETRY_S = 0.1
 """How often a search looks whether a word index that lags behind can be brought up to date."""
 NEVER = float("inf")
 
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
 
 class EmbeddedEngine:
     """The engine of one hub (see `nouns.HubEngine`) that lives in a folder, shared with other processes."""
@@ -47,6 +52,7 @@ class EmbeddedEngine:
 
         :param index: the index of its vectors, as `core.index.index_maker` reads it.
         """
+        self._folder = folder
         self._make_index = index_maker(index)
         self._catalog = Catalog(folder / CATALOG)
         self._searching = threading.Lock()
@@ -168,13 +174,13 @@ class EmbeddedEngine:
     def lexical(self, text: str, n: int) -> tuple[Ids, Vector]:
         """Return chunk ids and BM25 scores of the n best chunks that share a word with the text, best first."""
         self._current()
-        return self._words.search(text, n)
+        return self._ask_words(lambda words: words.search(text, n))
 
     def score(self, text: str, ids: Ids) -> tuple[Vector, Vector]:
         """Return these chunks' vectors, shape (n, dim), and BM25 scores; zeros for what is gone or shares no word."""
         with self._searching:
             vectors = vectors_of(self._view, ids)
-        return vectors, self._words.score(text, ids)
+        return vectors, self._ask_words(lambda words: words.score(text, ids))
 
     def sample(self, most: int) -> Vector:
         """Return the vectors of up to so many chunks, spread evenly over the hub, shape (n, dim)."""
@@ -236,19 +242,26 @@ class EmbeddedEngine:
     def _refresh(self) -> None:
         self._seen, self._retry_at = self._catalog.version(), NEVER
         try:
-            with self._catalog.snapshot() as state:
-                if state.revision == self._view.info.revision:
-                    return  # something was staged
-                if state.is_indexed:
-                    self._show(state)
-                    return
-            self._catch_up(wait_s=0.0)
+            try:
+                self._bring_in()
+            except Damaged as error:
+                self._mend(error)
+                self._bring_in()
         except Busy:
             # Somebody is between the two commits: a moment later there will be a whole revision.
             self._retry_at = time.monotonic() + RETRY_S
         except BaseException:
             self._seen = -1
             raise
+
+    def _bring_in(self) -> None:
+        with self._catalog.snapshot() as state:
+            if state.revision == self._view.info.revision:
+                return  # something was staged
+            if state.is_indexed:
+                self._show(state)
+                return
+        self._catch_up(wait_s=0.0)
 
     def _show(self, state: Snapshot) -> None:
         """Let searches see a state that the word index has all of."""
@@ -263,10 +276,47 @@ class EmbeddedEngine:
         with self._words.writing(wait_s) as words:
             self._follow(words)
 
-    def _follow(self, words: LexicalWriter) -> None:
-        """Give the word index what the catalog has and it has not; while this runs nobody else writes documents."""
+    def _ask_words(self, ask: Callable[[Lexical], T]) -> T:
+        """Ask the word index. One that turns out to be damaged is made anew first, by one thread; others are told."""
+        words = self._words
+        try:
+            return ask(words)
+        except Damaged as error:
+            if not self._refreshing.acquire(blocking=False):
+                raise
+            try:
+                if self._words is words:
+                    self._mend(error)
+            finally:
+                self._refreshing.release()
+            return ask(self._words)
+
+    def _mend(self, found: Damaged) -> None:
+        """Make a damaged word index anew. Raises Busy when somebody is writing."""
+        _log.warning("%s; it is made anew from %s", found, self._catalog.path)
+        try:
+            # In its own folder and in one write: other processes may have it open.
+            with self._words.writing() as words:
+                self._follow(words, anew=True)
+        except Busy:
+            raise
+        except StoreError:
+            # Not even the list of its files can be read; opened, it is an empty one.
+            pass
+        self._words = Lexical(self._folder / WORDS)
+        self._catch_up(wait_s=0.0)
+        self._words.reload()
+
+    def _follow(self, words: LexicalWriter, *, anew: bool = False) -> None:
+        """Give the word index what the catalog has and it has not; while this runs nobody else writes documents.
+
+        :param anew: whatever it has.
+        """
         with self._catalog.snapshot() as state:
-            wanted, there = state.chunk_ids(), self._words.ids()
+            wanted = state.chunk_ids()
+            there = wanted[:0] if anew else self._words.ids()
+            if anew:
+                words.clear()
             words.remove(np.setdiff1d(there, wanted).tolist())
             for word in state.words(np.setdiff1d(wanted, there).tolist()):
                 words.add(*word)

@@ -20,14 +20,16 @@ from recall_cli.errors import StoreError
 from recall_cli.hub.words import ANALYZER, Analyzer, titled
 from recall_cli.types import Ids, Vector
 
-META = "meta.json"
-"""What tantivy reads first: an index without it is an empty one."""
 HEAP = 128_000_000
 """Bytes of postings gathered before they are written to a segment."""
 
 
 class Busy(StoreError):
     """Somebody else is writing."""
+
+
+class Damaged(StoreError):
+    """The index cannot be read."""
 
 
 class Lexical:
@@ -47,11 +49,11 @@ class Lexical:
             self._open()
 
     def reload(self) -> None:
-        """Let searches see what was last committed, by whichever process. Raises StoreError when it is damaged."""
+        """Let searches see what was last committed, by whichever process. Raises Damaged."""
         self._searcher = self._latest()
 
     def ids(self) -> Ids:
-        """Return the ids of what was last committed, in order. Raises StoreError when it is damaged."""
+        """Return the ids of what was last committed, in order. Raises Damaged."""
         searcher = self._latest()
         if not searcher.num_docs:
             return np.empty(0, np.int64)
@@ -60,7 +62,10 @@ class Lexical:
             return np.sort(np.array(searcher.fast_field_values("id", [at for _, at in hits]), np.int64))
 
     def search(self, text: str, n: int) -> tuple[Ids, Vector]:
-        """Return ids and BM25 scores of the n best, best first. Whatever the text holds, it is only words."""
+        """Return ids and BM25 scores of the n best, best first. Whatever the text holds, it is only words.
+
+        Raises Damaged, as `score` does: what opening the index did not see, a search may find.
+        """
         return self._run(self._any_of(text), n)
 
     def score(self, text: str, ids: Ids) -> Vector:
@@ -121,17 +126,8 @@ class Lexical:
         if not clauses or n < 1:
             return np.empty(0, np.int64), np.empty(0, np.float32)
         searcher = self._searcher
-        try:
-            return self._found(searcher, tantivy.Query.boolean_query(clauses), n)
-        except StoreError:
-            # Opening it did not notice, and would not the next time.
-            with suppress(OSError):
-                (self._folder / META).unlink(missing_ok=True)
-            raise
-
-    def _found(self, searcher: tantivy.Searcher, query: tantivy.Query, n: int) -> tuple[Ids, Vector]:
         with self._reading():
-            hits = searcher.search(query, limit=n, count=False).hits
+            hits = searcher.search(tantivy.Query.boolean_query(clauses), limit=n, count=False).hits
             ids: list[Any] = searcher.fast_field_values("id", [at for _, at in hits])
         return np.array(ids, np.int64), np.array([score for score, _ in hits], np.float32)
 
@@ -142,7 +138,7 @@ class Lexical:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Turn what tantivy says of an index that it cannot read into a StoreError."""
+        """Turn what tantivy says of an index that it cannot read into Damaged."""
         try:
             yield
         except ValueError as error:
@@ -153,10 +149,8 @@ class Lexical:
                 raise
             raise self._damaged(error) from error
 
-    def _damaged(self, error: BaseException) -> StoreError:
-        return StoreError(
-            f"the word index {self._folder} cannot be read: {error}", hint="open the hub again: it is then made anew"
-        )
+    def _damaged(self, error: BaseException) -> Damaged:
+        return Damaged(f"the word index {self._folder} cannot be read: {error}", hint="it is made anew: ask again")
 
     def _open(self) -> None:
         """Open the index and prove that it can be read. Raises StoreError when it cannot."""
@@ -197,6 +191,10 @@ class LexicalWriter:
     def remove(self, ids: Iterable[int]) -> None:
         """Remove chunks."""
         self._removed += ids
+
+    def clear(self) -> None:
+        """Remove all chunks, and with them whatever files they were in; searches have them until `commit`."""
+        self._writer.delete_all_documents()
 
     def commit(self) -> None:
         """Make the changes last. Raises StoreError when the disk refuses them."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import numpy as np
 import pytest
 import tantivy
 
@@ -23,7 +24,7 @@ from recall_cli.hub import embedded, lexical, view
 from recall_cli.hub.embedded import EmbeddedEngine
 from recall_cli.hub.folder import make_hub, open_hub
 from recall_cli.hub.ingest import ingest, move
-from recall_cli.hub.lexical import Busy, LexicalWriter
+from recall_cli.hub.lexical import Busy, Damaged, LexicalWriter
 from recall_cli.hub.nouns import Document, Visibility
 from recall_cli.hub.snapshot import Snapshot
 from recall_cli.types import Vector
@@ -344,16 +345,69 @@ class Panicking:
         raise PanicException("index out of bounds")
 
 
-def test_damage_that_a_search_finds_is_told_and_mended_by_opening_the_hub_again(place: Path) -> None:
-    engine = open_hub(place, "hub")
-    engine._words._searcher = Panicking()  # type: ignore[assignment]
-    with pytest.raises(StoreError, match="index out of bounds"):
-        engine.lexical("marker", 3)
-    engine.close()
-    assert not (place / "hub" / "words" / "meta.json").exists()
-    engine = open_hub(place, "hub")
+def _overwrite(words: Path, *suffixes: str) -> None:
+    """Let what an open index reads be something else: its files are mapped into memory."""
+    for path in words.iterdir():
+        if path.name.endswith(suffixes):
+            with path.open("r+b") as file:
+                file.write(b"\xff" * path.stat().st_size)
+
+
+@pytest.mark.parametrize("suffixes", [(".idx",), (".term",), (".fast",), (".idx", ".managed.json", "meta.json")])
+def test_damage_that_a_search_finds_is_mended_in_place(place: Path, suffixes: tuple[str, ...]) -> None:
+    engine, other = open_hub(place, "hub"), open_hub(place, "hub")
+    _overwrite(place / "hub" / "words", *suffixes)
     assert texts(engine) == BEFORE
+    ids, scores = engine.lexical("number7", 3)
+    np.testing.assert_array_equal(engine.score("number7", ids)[1], scores)
+    ingest(engine, EMBEDDER, NEW)
+    assert texts(engine) == texts(other) == AFTER
     engine.close()
+    other.close()
+
+
+def test_damage_that_scores_find_is_mended_too(engine: EmbeddedEngine) -> None:
+    ids, scores = engine.lexical("number7", 3)
+    engine._words._searcher = Panicking()  # type: ignore[assignment]
+    np.testing.assert_array_equal(engine.score("number7", ids)[1], scores)
+
+
+def test_damage_that_a_new_revision_finds_is_mended(place: Path, engine: EmbeddedEngine) -> None:
+    other = open_hub(place, "hub")
+    ingest(other, EMBEDDER, NEW)
+    _overwrite(place / "hub" / "words", ".term")
+    assert texts(engine) == AFTER
+    other.close()
+
+
+def test_while_it_is_mended_others_are_told_and_wait_for_nothing(
+    engine: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    mend = engine._mend
+
+    def mending(found: Damaged) -> None:
+        thread = threading.Thread(target=asking)
+        thread.start()
+        thread.join()
+        mend(found)
+
+    def asking() -> None:
+        with pytest.raises(Damaged) as error:
+            engine.lexical("marker", 3)
+        told.append(error.value.hint)
+
+    monkeypatch.setattr(engine, "_mend", mending)
+    engine._words._searcher = Panicking()  # type: ignore[assignment]
+    assert texts(engine) == BEFORE
+    assert told == ["it is made anew: ask again"]
+
+
+def test_a_damaged_word_index_waits_for_its_writer(engine: EmbeddedEngine) -> None:
+    engine._words._searcher = Panicking()  # type: ignore[assignment]
+    with engine._words.writing(), pytest.raises(Busy):
+        engine.lexical("marker", 3)
+    assert texts(engine) == BEFORE
 
 
 def test_a_word_index_that_panics_when_it_is_opened_is_made_anew(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
