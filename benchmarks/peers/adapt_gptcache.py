@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from benchmarks.peers.embedders import loaded
 from benchmarks.peers.protocol import Found, Turns, serve
 
 NO_LIMIT = 10_000_000
@@ -73,9 +74,7 @@ class Embedding:
     """One of our embedders, in the shape that GPTCache takes."""
 
     def __init__(self, name: str) -> None:
-        from recall_cli.core.embed import make_embedder
-
-        self.model = make_embedder(name)
+        self.model = loaded(name)
         self.dimension = self.model.dim
         self.embed: Callable[[str], Any] = self.model.embed
 

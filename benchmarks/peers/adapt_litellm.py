@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from benchmarks.peers.embedders import loaded
 from benchmarks.peers.protocol import Found, Turns, serve
 
 NO_LIMIT = 10_000_000
@@ -90,9 +91,7 @@ def embed_with(name: str) -> str:
     import litellm
     from litellm import CustomLLM, EmbeddingResponse
 
-    from recall_cli.core.embed import make_embedder
-
-    model = make_embedder(name)
+    model = loaded(name)
 
     class Ours(CustomLLM):
         def embedding(self, model_response: EmbeddingResponse, input: Any, **_: Any) -> EmbeddingResponse:  # type: ignore[override]

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers.embedders import loaded
 from benchmarks.peers.protocol import Found, Turns, serve
 
 
@@ -28,7 +29,7 @@ class Recall:
         threshold = DEFAULT_TAU if settings["threshold"] is None else settings["threshold"]
         self.cache = open_cache(
             Path(settings["folder"]) / "answers.db",
-            embedder=settings["embedder"] or "static",
+            embedder=loaded(settings["embedder"] or "static"),
             policy=settings.get("policy", "static"),
             tau=threshold,
             max_entries=settings["capacity"],

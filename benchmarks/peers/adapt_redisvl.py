@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from benchmarks.peers.embedders import loaded
 from benchmarks.peers.protocol import Found, Turns, serve
 
 
@@ -25,12 +26,10 @@ class RedisVl:
         from redisvl.extensions.cache.llm import SemanticCache
         from redisvl.utils.vectorize import CustomVectorizer
 
-        from recall_cli.core.embed import make_embedder
-
         self.close()
         if settings["capacity"]:
             raise ValueError("it has no limit of its own: entries go by their time to live, or when Redis is full")
-        model = make_embedder(settings["embedder"])
+        model = loaded(settings["embedder"])
         self.cache = SemanticCache(
             vectorizer=CustomVectorizer(embed=lambda text: model.embed(text).tolist()),
             redis_url=os.environ["PEERS_REDIS_URL"],
