@@ -17,6 +17,7 @@ from benchmarks.peers.services import SERVICES
 from benchmarks.peers.venvs import VenvError, python_of
 
 Row = dict[str, Any]
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
 @dataclass(slots=True)
@@ -25,6 +26,7 @@ class Bench:
 
     :param work: where environments are kept from run to run.
     :param stores: where the peers' stores go; a file system in memory keeps the disk out of what is measured.
+    :param data: the evaluation sets.
     """
 
     work: Path
@@ -32,6 +34,7 @@ class Bench:
     arms: Sequence[Arm] = ARMS
     seed: int = 0
     quick: bool = False
+    data: Path = DATA
     software: Mapping[str, Package] = field(default_factory=lambda: PACKAGES)
     packages: dict[str, dict[str, str]] = field(default_factory=dict)
     """Versions by peer, as each peer's environment tells them."""
@@ -40,6 +43,10 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.absent = {arm: arm.absent for arm in self.arms if arm.absent}
+
+    def asks_for(self, package: str) -> bool:
+        """Return whether an arm of a package is asked for."""
+        return any(arm.package == package for arm in self.arms)
 
     @contextmanager
     def opened(self, arm: Arm, capacity: int | None = None) -> Iterator[tuple[Peer, dict[str, Any]]]:

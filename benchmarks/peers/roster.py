@@ -81,6 +81,12 @@ PACKAGES = {
             "litellm",
             ("litellm[proxy]==1.108.7", "soundfile==0.14.0", "redisvl==0.28.0", "diskcache==5.6.3", *EMBEDDER),
         ),
+        Package(
+            "sulci",
+            ("sulci==1.0.1", "faiss-cpu==1.15.1", *EMBEDDER),
+            (Published("99.9 % of repeats and 1.1 % of unknown questions served, 93.8 % of hits right [92.1, 94.7]",
+                       "its own 5,000 questions, MiniLM, a threshold of 0.85", "sulci 1.0.1, README"),),
+        ),
     )
 }  # fmt: skip
 
@@ -102,4 +108,7 @@ ARMS = (
     Arm("litellm, qdrant-semantic", "litellm", "adapt_litellm", absent="it takes a Qdrant server; none was set up"),
     Arm("litellm, valkey-semantic", "litellm", "adapt_litellm",
         absent="it takes Valkey with its search module; none was set up"),
+    Arm("sulci, our embedder", "sulci", "adapt_sulci", {"embedder": "static"}, ("semantic",)),
+    Arm("sulci, its embedder", "sulci", "adapt_sulci",
+        absent=f"{HUB} (all-MiniLM-L6-v2, by sentence-transformers); its int8 form stands in for it as minilm"),
 )  # fmt: skip

@@ -1,0 +1,157 @@
+"""How often each arm hits on traffic whose right answers are known, and how many of its hits are wrong.
+
+Every arm is seen at what it is set to by default and, where it has a number to set, at the best one in hindsight: the
+most hits with at most 1 % and 5 % of them wrong. Nobody knows that number beforehand, and the row says so. `embedder`
+is whose vectors decided: `static` is recall's default, `minilm` the int8 form of the model that sulci embeds with by
+default. `how` is "package" where the peer's own software ran, "replay" where its rule was replayed over our vectors.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers import streams, vcache
+from benchmarks.peers.bench import Bench, Row
+from benchmarks.peers.client import Peer, PeerError
+from benchmarks.peers.roster import Arm
+from benchmarks.peers.streams import BUDGETS, DELTAS, INTENTS, OPINION, WORLD, Count, Job, Replayed
+from benchmarks.peers.venvs import VenvError
+from recall_cli.core.policy import DEFAULT_TAU
+
+WORKLOAD = "streams"
+RUNS, SLOW_RUNS, SEED = 5, 2, 6_000
+"""Streams of each set, and those of them that arms see which run a transformer: milliseconds a prompt."""
+STATIC, MINILM = "static", "minilm"
+SETS = (WORLD, INTENTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """The streams of one set by one embedder, replayed."""
+
+    name: str
+    embedder: str
+    jobs: Sequence[Job]
+    replayed: Sequence[Replayed]
+
+    def counts(self, arm: str) -> list[Count]:
+        """Return what an arm of the replay did, stream by stream, where it took part."""
+        return [one.counts[arm] for one in self.replayed if arm in one.counts]
+
+    def best_cutoff(self, budget: float) -> float | None:
+        """Return the best static cutoff over all of its streams."""
+        return streams.best_cutoff([one.grid for one in self.replayed], budget)
+
+    def row(self, arm: str, counts: Sequence[Count], *, how: str, setting: str, **more: Any) -> Row:
+        """Return a row of this set."""
+        told = {"workload": WORKLOAD, "arm": arm, "ran": True, "set": self.name, "embedder": self.embedder}
+        return told | {"how": how, "setting": setting, "budget": None} | more | streams.rates(counts)
+
+
+def run(bench: Bench) -> list[Row]:
+    """Return a row for each set, embedder, arm and setting."""
+    runs, slow = (1, 0) if bench.quick else (RUNS, SLOW_RUNS)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(dir=bench.stores) as folder:
+        for name in SETS:
+            for embedder, many in ((STATIC, runs), (MINILM, slow)):
+                jobs = [
+                    Job(bench.data, name, seed, embedder, embedder == STATIC and seed < SEED + slow,
+                        Path(folder) / f"{name}-{seed}.npz" if embedder == MINILM else None)
+                    for seed in range(SEED, SEED + many)
+                ]  # fmt: skip
+                if jobs:
+                    done = streams.all_replayed(jobs, min(len(jobs), os.cpu_count() or 1))
+                    found = Set(name, embedder, jobs, done)
+                    rows += [*replayed_rows(found), *driven_rows(bench, found)]
+    return rows
+
+
+def replayed_rows(found: Set) -> Iterator[Row]:
+    """Yield the rows of recall's policies, vCache's, and the best static cutoff, whoever sets it."""
+    for target in BUDGETS:
+        yield found.row("recall adaptive", found.counts(f"adaptive {target:g}"), how="replay", setting="promise",
+                        budget=target)  # fmt: skip
+    if found.counts(OPINION):
+        yield found.row("recall, second opinion", found.counts(OPINION), how="replay", setting="default",
+                        threshold=DEFAULT_TAU)  # fmt: skip
+    for budget in BUDGETS:
+        cutoff = found.best_cutoff(budget)
+        yield found.row("any static cutoff", [streams.at_cutoff(one.grid, cutoff) for one in found.replayed],
+                        how="replay", setting="hindsight", budget=budget, threshold=cutoff)  # fmt: skip
+    by_delta = {delta: found.counts(f"vcache {delta:g}") for delta in DELTAS}
+    told = {"how": "replay", "note": "the policy of its paper, written by us"}
+    yield found.row("vcache", by_delta[vcache.DEFAULT_DELTA], setting="default", delta=vcache.DEFAULT_DELTA, **told)
+    for budget in BUDGETS:
+        delta = streams.best_of(by_delta, budget)
+        counts = by_delta[delta] if delta is not None else [streams.silent(one) for one in by_delta[DELTAS[0]]]
+        yield found.row("vcache", counts, setting="hindsight", budget=budget, delta=delta, **told)
+
+
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """An arm whose package is run."""
+
+    arm: Arm
+    embedders: tuple[str, ...] = (STATIC,)
+    of_cosine: Callable[[float], float] | None = None
+    """Its threshold for a cosine, where the best one is to be set; None: its default alone."""
+    most_runs: int = RUNS
+    """Streams it is run over: some take a quarter of an hour for what others do in a minute."""
+
+
+def arm(package: str, name: str = "", needs: tuple[str, ...] = (), **settings: Any) -> Arm:
+    """Return an arm whose process embeds by our default, unless `settings` name another."""
+    return Arm(name or package, package, f"adapt_{package}", {"embedder": STATIC, **settings}, needs=needs)
+
+
+SEMANTIC = arm("litellm", "litellm, redis-semantic", ("redis",), mode="redis-semantic")
+DRIVEN = (
+    Driven(arm("recall")),
+    Driven(arm("sulci"), (STATIC, MINILM), lambda cosine: cosine),
+    Driven(arm("redisvl", needs=("redis",)), (STATIC,), lambda cosine: 1 - cosine),
+    Driven(arm("gptcache"), (STATIC,), lambda cosine: (1 + cosine) / 2, most_runs=1),
+    Driven(SEMANTIC, most_runs=1),
+)
+
+
+def driven_rows(bench: Bench, found: Set) -> Iterator[Row]:
+    """Yield the rows of the packages that run: at their default, and where they take a cosine at the best one."""
+    for one in DRIVEN:
+        if found.embedder not in one.embedders or not bench.asks_for(one.arm.package):
+            continue
+        settings: list[dict[str, Any]] = [{"setting": "default", "threshold": None}]
+        best = {budget: found.best_cutoff(budget) for budget in BUDGETS}
+        if one.of_cosine is not None:
+            settings += [
+                {"setting": "hindsight", "budget": budget, "threshold": one.of_cosine(cutoff)}
+                for budget, cutoff in best.items()
+                if cutoff is not None
+            ]
+        try:
+            with bench.opened(one.arm) as (peer, _):
+                for setting in settings:
+                    counts, told = over_streams(peer, bench.stores, one, found, setting["threshold"])
+                    yield found.row(one.arm.name, counts, how="package", **setting | told)
+        except (PeerError, VenvError) as error:
+            yield bench.not_run(WORKLOAD, one.arm, str(error))
+
+
+def over_streams(
+    peer: Peer, stores: Path, one: Driven, found: Set, threshold: float | None
+) -> tuple[list[Count], dict[str, Any]]:
+    """Run a package over the set's streams; return what it did over each, and the threshold that it tells."""
+    counts: list[Count] = []
+    told: dict[str, Any] = {}
+    for job in found.jobs[: one.most_runs]:
+        opening = one.arm.opening("") | {"embedder": found.embedder, "threshold": threshold}
+        if job.vectors is not None:
+            opening["vectors"] = str(job.vectors)
+        count, told = streams.driven(peer, streams.stream(job.data, job.name, job.seed), stores, opening)
+        counts.append(count)
+    return counts, {"threshold": told["threshold"], "scale": told["scale"]}
