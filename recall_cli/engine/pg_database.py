@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, LiteralString, TypeVar
 
@@ -67,9 +67,13 @@ class Deadlined(psycopg.Connection[Row]):
 class Database:
     """A pool of connections to one database. What PostgreSQL raises becomes a StoreError."""
 
-    def __init__(self, url: str) -> None:
-        """Connect and bring the schema up to date."""
+    def __init__(self, url: str, settings: Sequence[LiteralString] = ()) -> None:
+        """Connect and bring the schema up to date.
+
+        :param settings: statements for each connection, after those for all.
+        """
         self.name = shown(url)
+        self._settings = (*SETTINGS, *settings)
         self._down_until = 0.0
         self._lock = threading.Lock()
         self._url = url
@@ -90,7 +94,7 @@ class Database:
             kwargs=self._more,
             min_size=1,
             max_size=CONNECTIONS,
-            configure=_configure,
+            configure=self._configure,
             # One try: the next request for a connection tries again, where the pool's own back-off would let a
             # database that has come back wait for a quarter of a minute.
             reconnect_timeout=0.5,
@@ -129,7 +133,7 @@ class Database:
     def session(self, seconds: float) -> Iterator[Deadlined]:
         """Lend a connection outside the pool, for work that takes long and may hold up no request."""
         with closing(self.connect(seconds)) as db, self._translated():
-            _configure(db)
+            self._configure(db)
             db.ends = time.monotonic() + seconds
             yield db
 
@@ -149,6 +153,12 @@ class Database:
     def close(self) -> None:
         """Close all connections."""
         self._pool.close(timeout=1.0)
+
+    def _configure(self, db: Deadlined) -> None:
+        db.ends = time.monotonic() + CONNECT_S
+        for setting in self._settings:
+            db.execute(setting)
+        register_vector(db)
 
     def _left_alone(self) -> StoreError:
         return StoreError(f"{self.name} does not answer", hint="it is tried again within a second")
@@ -174,13 +184,6 @@ def unreachable(name: str, error: Exception) -> StoreError:
         f"{name} cannot be used as a store: {_first_line(error)}",
         hint="check that the database runs, and its address, role and password (PGPASSWORD, ~/.pgpass)",
     )
-
-
-def _configure(db: Deadlined) -> None:
-    db.ends = time.monotonic() + CONNECT_S
-    for setting in SETTINGS:
-        db.execute(setting)
-    register_vector(db)
 
 
 def _first_line(error: Exception) -> str:

@@ -37,10 +37,11 @@ CREATE TABLE recall.hub_chunks (
     id bigint NOT NULL,
     document bigint NOT NULL, ordinal integer NOT NULL,
     size integer NOT NULL,
-    words integer[] NOT NULL,
+    terms bytea NOT NULL,
     text bytea NOT NULL,
     PRIMARY KEY (hub, id)
 );
+ALTER TABLE recall.hub_chunks ALTER COLUMN terms SET STORAGE MAIN;
 CREATE INDEX hub_chunks_of_document ON recall.hub_chunks (hub, document, ordinal);
 CREATE TABLE recall.hub_vectors (
     hub integer NOT NULL REFERENCES recall.hubs ON DELETE CASCADE,
@@ -63,20 +64,20 @@ CREATE UNIQUE INDEX hub_words_by_id ON recall.hub_words (hub, id);
 CREATE TABLE recall.hub_postings (
     hub integer NOT NULL,
     word integer NOT NULL,
-    chunk bigint NOT NULL,
-    times integer NOT NULL,
-    length integer NOT NULL,
-    PRIMARY KEY (hub, word, chunk) INCLUDE (times, length)
+    first bigint NOT NULL, last bigint NOT NULL,
+    postings bytea NOT NULL,
+    PRIMARY KEY (hub, word, first)
 );
+ALTER TABLE recall.hub_postings ALTER COLUMN postings SET STORAGE PLAIN;
 ALTER TABLE recall.hubs ENABLE ROW LEVEL SECURITY;
 ALTER TABLE recall.hubs FORCE ROW LEVEL SECURITY;
 CREATE POLICY tenant_wall ON recall.hubs USING (tenant = current_user) WITH CHECK (tenant = current_user);
 CREATE POLICY upkeep ON recall.hubs FOR SELECT TO CURRENT_USER USING (true);
 """
 """Texts are bytes, since PostgreSQL's own text holds not every string. `generation` tells a hub's vectors from those of
-the embedder before and after. A vector is NULL for a text without a known token. `chunks.words` says which postings a
-chunk has: an index on them by chunk would take as much room as all texts. Postings have no foreign key, which would
-be looked up for each of a hundred rows a chunk; they are written and deleted only together with their hub's row."""
+the embedder before and after. A vector is NULL for a text without a known token. `postings` are packed, and so is
+what a chunk has of them, its `terms`: see `hub.postings`. They have no foreign key: they are written and deleted only
+together with their hub's row."""
 
 WALL = """
 ALTER TABLE recall.{table} ENABLE ROW LEVEL SECURITY;

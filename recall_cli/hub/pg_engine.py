@@ -21,6 +21,7 @@ from recall_cli.hub import pg_words
 from recall_cli.hub.folder import no_such_hub
 from recall_cli.hub.nouns import Document, DocumentState, EmbedChunks, HubInfo, Passage, Settings, Upsert, Visibility
 from recall_cli.hub.pg_stage import Stage, check_width, directed, stored
+from recall_cli.hub.pg_words import listed
 from recall_cli.hub.upserts import anything, batches
 from recall_cli.hub.words import Analyzer
 from recall_cli.types import Ids, Vector, VectorSpace
@@ -44,7 +45,7 @@ FACTS = (
 INFO = f"SELECT {FACTS} FROM recall.hubs WHERE id = %s AND tenant = current_user"
 SPACE = "SELECT dim, generation FROM recall.hubs WHERE id = %s AND tenant = current_user"
 LOCK = """
-SELECT fingerprint, dim, generation, last_document, last_chunk, last_word FROM recall.hubs
+SELECT fingerprint, dim, generation, last_document, last_chunk FROM recall.hubs
 WHERE id = %s AND tenant = current_user FOR NO KEY UPDATE"""
 STATES = """
 SELECT name, digest, chunks FROM recall.hub_documents WHERE hub = %s AND name > %s ORDER BY name LIMIT %s"""
@@ -59,8 +60,12 @@ WHERE hub = %(hub)s AND digest = ANY(%(digests)s)
     AND generation = (SELECT generation FROM recall.hubs WHERE id = %(hub)s AND tenant = current_user)"""
 VECTORS = """
 SELECT chunk, public.vector_send(vector) FROM recall.hub_vectors
-WHERE hub = %(hub)s AND chunk = ANY(%(ids)s) AND vector IS NOT NULL
+WHERE hub = %(hub)s AND chunk = ANY(%(ids)s::bigint[]) AND vector IS NOT NULL
     AND generation = (SELECT generation FROM recall.hubs WHERE id = %(hub)s AND tenant = current_user)"""
+SCORED = """
+SELECT c.id, size, terms, public.vector_send(vector) FROM recall.hub_chunks AS c
+LEFT JOIN recall.hub_vectors AS v ON v.hub = c.hub AND chunk = c.id AND generation = %(generation)s
+WHERE c.hub = %(hub)s AND c.id = ANY(%(ids)s::bigint[])"""
 NEAREST = """
 WITH near AS MATERIALIZED (
     SELECT chunk, (vector::public.vector({dim})) OPERATOR(public.<#>) %(vector)s AS distance FROM recall.hub_vectors
@@ -151,7 +156,7 @@ class PostgresEngine:
         upserts, removed = given
         with self._database.session(WRITE_S) as db:
             dim, _ = self._space(db)
-            stage = Stage(db, self._analyzer, dim)
+            stage = Stage(db, self._analyzer, self.number, dim)
             for batch in batches(upserts):
                 db.ends = time.monotonic() + WRITE_S  # embedding may have taken longer
                 stage.add(batch)
@@ -218,7 +223,13 @@ class PostgresEngine:
         """Return these chunks' vectors, shape (n, dim), and BM25 scores; zeros for what is gone or shares no word."""
         words = self._analyzer.asked(text)
         with self._database.connection(READ_S) as db:
-            return self._vectors(db, ids), pg_words.score(db, self.number, words, ids)
+            asked = pg_words.look_up(db, self.number, words)
+            if asked is None:
+                raise no_such_hub(self._database.name, self._slug)
+            wanted = {"hub": self.number, "ids": listed(ids), "generation": asked.generation}
+            rows = db.execute(SCORED, wanted, binary=True).fetchall()
+        vectors = self._matrix(ids, {row[0]: row[3] for row in rows if row[3] is not None}, asked.dim)
+        return vectors, pg_words.score(asked, ids, [row[:3] for row in rows]).astype(np.float32)
 
     def sample(self, most: int) -> Vector:
         """Return the vectors of up to so many chunks, spread evenly over the hub, shape (n, dim)."""
@@ -233,7 +244,7 @@ class PostgresEngine:
     def passages(self, ids: Ids) -> list[Passage]:
         """Return these chunks' texts, in the order asked for; those that are gone meanwhile are left out."""
         with self._database.connection(READ_S) as db:
-            rows = db.execute(PASSAGES, {"hub": self.number, "ids": ids.tolist()}, binary=True).fetchall()
+            rows = db.execute(PASSAGES, {"hub": self.number, "ids": listed(ids)}, binary=True).fetchall()
         return [
             Passage(id, text_of(name), text_of(title), text_of(url), ordinal, text_of(text))
             for id, name, title, url, ordinal, text in rows
@@ -244,8 +255,11 @@ class PostgresEngine:
 
     def _vectors(self, db: Deadlined, ids: Ids) -> Vector:
         dim, _ = self._space(db)
-        rows = db.execute(VECTORS, {"hub": self.number, "ids": ids.tolist()}, binary=True).fetchall()
-        sent: dict[int, bytes] = dict(rows)
+        rows = db.execute(VECTORS, {"hub": self.number, "ids": listed(ids)}, binary=True).fetchall()
+        return self._matrix(ids, dict(rows), dim)
+
+    def _matrix(self, ids: Ids, sent: dict[int, bytes], dim: int) -> Vector:
+        """Return the vectors that were sent, each in its chunk's place, shape (n, dim)."""
         vectors: Vector = np.zeros((len(ids), dim), np.float32)
         places = [place for place, id in enumerate(ids.tolist()) if id in sent]
         vectors[places] = matrix_of([sent[int(ids[place])] for place in places], dim, self._database.name)
@@ -272,7 +286,7 @@ class PostgresEngine:
             row = db.execute(LOCK, (self.number,)).fetchone()
             if row is None:
                 raise no_such_hub(self._database.name, self._slug)
-            names = ("fingerprint", "dim", "generation", "document", "chunk", "word")
+            names = ("fingerprint", "dim", "generation", "document", "chunk")
             yield {"hub": self.number, **dict(zip(names, row, strict=True))}
 
     def _space(self, db: Deadlined) -> tuple[int, int]:

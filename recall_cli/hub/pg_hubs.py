@@ -19,6 +19,9 @@ INSERT INTO recall.hubs (slug, uid, visibility, owner, embedder, fingerprint, di
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING id"""
 FIND = "SELECT id, analyzer FROM recall.hubs WHERE tenant = current_user AND slug = %s"
 NAMES = 'SELECT slug FROM recall.hubs WHERE tenant = current_user ORDER BY slug COLLATE "C"'
+NEAREST = ("SET hnsw.ef_search = 200",)
+"""Of 25,000 chunks of shuffled sentences, recall@30 is .951 at 120, .977 at 200 and .988 at 300, which takes twice as
+long as 200."""
 REMOVE = (
     "SELECT FROM recall.hubs WHERE id = %s AND tenant = current_user FOR UPDATE",
     "DELETE FROM recall.hub_postings WHERE hub = %s",
@@ -38,7 +41,7 @@ class PostgresHubs:
 
         :param url: without a password, which comes from PGPASSWORD, ~/.pgpass or a service.
         """
-        self._database = Database(check_url(url))
+        self._database = Database(check_url(url), NEAREST)
         self.name = self._database.name
         self._lock = threading.Lock()
         self._open: dict[int, PostgresEngine] = {}
