@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from benchmarks.peers.bench import DATA, Bench
-from benchmarks.peers.roster import ARMS, PACKAGES
+from benchmarks.peers.roster import PACKAGES
 from benchmarks.peers.works import WORKS
 from recall_cli.measure.result import OutFile, load, new_result, to_json
 from recall_cli.types import Warn
@@ -25,14 +25,13 @@ def main() -> None:
     parser.add_argument("--out", required=True)
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(WORKS), metavar="WORK,...",
                         help=f"of {', '.join(WORKS)}; the other works' rows stay as they are in --out")  # fmt: skip
-    parser.add_argument("--arms", default="", help="only arms whose name contains this")
+    parser.add_argument("--arms", default="", help="only arms and proxies whose name contains this")
     parser.add_argument("--stores", type=Path, default=MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir()))
     parser.add_argument("--data", type=Path, default=DATA, help="the evaluation sets (default: ../shared/data)")
     parser.add_argument("--quick", action="store_true", help="a few calls each: does everything run?")
     asked = parser.parse_args()
     out = OutFile(asked.out)
     asked.work.mkdir(parents=True, exist_ok=True)
-    arms = [arm for arm in ARMS if asked.arms in arm.name]
     stores = "memory" if asked.stores == MEMORY else "disk"
     pinned = {package.name: list(package.requirements) for package in PACKAGES.values()}
     result = new_result("benchmarks/peers", {"stores": stores, "quick": asked.quick, "pinned": pinned})
@@ -40,7 +39,7 @@ def main() -> None:
         before = load(asked.out)
         result.rows = [row for row in before.rows if row["workload"] not in asked.only]
         result.summary = before.summary
-    bench = Bench(asked.work.resolve(), asked.stores, arms, quick=asked.quick, data=asked.data)
+    bench = Bench(asked.work.resolve(), asked.stores, names=asked.arms, quick=asked.quick, data=asked.data)
     bench.packages |= result.summary.get("packages", {})
     seconds = dict(result.summary.get("seconds", {}))
     for name in asked.only:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from benchmarks.peers.client import Peer, PeerError
 from benchmarks.peers.roster import ARMS, PACKAGES, Arm, Package
@@ -18,6 +18,21 @@ from benchmarks.peers.venvs import VenvError, python_of
 
 Row = dict[str, Any]
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+
+
+class Named(Protocol):
+    """What is compared: an arm or a proxy."""
+
+    @property
+    def name(self) -> str:
+        """What its rows are called by."""
+
+    @property
+    def package(self) -> str:
+        """Whose software it is."""
+
+
+P = TypeVar("P", bound=Named)
 
 
 @dataclass(slots=True)
@@ -35,6 +50,8 @@ class Bench:
     seed: int = 0
     quick: bool = False
     data: Path = DATA
+    names: str = ""
+    """What the name of an arm or a proxy must contain."""
     software: Mapping[str, Package] = field(default_factory=lambda: PACKAGES)
     packages: dict[str, dict[str, str]] = field(default_factory=dict)
     """Versions by peer, as each peer's environment tells them."""
@@ -42,6 +59,7 @@ class Bench:
     """Arms that do not run, and why."""
 
     def __post_init__(self) -> None:
+        self.arms = self.chosen(self.arms)
         self.absent = {arm: arm.absent for arm in self.arms if arm.absent}
 
     def asks_for(self, package: str) -> bool:
@@ -86,7 +104,11 @@ class Bench:
                     rows.append(self.not_run(workload, arm, self.absent[arm]))
             yield running
 
-    def not_run(self, workload: str, arm: Arm, why: str) -> Row:
+    def chosen(self, of: Sequence[P]) -> list[P]:
+        """Return those of the proxies that were asked for."""
+        return [one for one in of if self.names in one.name]
+
+    def not_run(self, workload: str, arm: Named, why: str) -> Row:
         """Return the row of an arm that did not run, with what others say of it."""
         # A sentence is enough, and addresses of other places have no use in a result.
         said = re.sub(r"'?https?://[^\s']+'?", "its address", why.splitlines()[0])

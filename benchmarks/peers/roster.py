@@ -48,6 +48,8 @@ class Arm:
     settings: Mapping[str, Any] = field(default_factory=dict)
     tiers: tuple[str, ...] = ("exact", "semantic")
     needs: tuple[str, ...] = ()
+    bounded: bool = True
+    """Whether it can be told how many entries to hold."""
     absent: str = ""
     """Why it is known not to run here; it is not tried."""
 
@@ -97,14 +99,16 @@ ARMS = (
     Arm("gptcache, our embedder", "gptcache", "adapt_gptcache", {"embedder": "static"}),
     Arm("gptcache, its embedder", "gptcache", "adapt_gptcache"),
     Arm("gptcache, exact map", "gptcache", "adapt_gptcache", {"mode": "exact"}, ("exact",)),
-    Arm("redisvl, our embedder", "redisvl", "adapt_redisvl", {"embedder": "static"}, needs=("redis",)),
+    Arm("redisvl, our embedder", "redisvl", "adapt_redisvl", {"embedder": "static"}, needs=("redis",),
+        bounded=False),
     Arm("redisvl, its embedder", "redisvl", "adapt_redisvl", needs=("redis",),
         absent=f"{HUB} (redis/langcache-embed-v1, by sentence-transformers)"),
     Arm("litellm, local", "litellm", "adapt_litellm", {"mode": "local"}, ("exact",)),
-    Arm("litellm, disk", "litellm", "adapt_litellm", {"mode": "disk"}, ("exact",)),
-    Arm("litellm, redis", "litellm", "adapt_litellm", {"mode": "redis"}, ("exact",), ("redis",)),
+    Arm("litellm, disk", "litellm", "adapt_litellm", {"mode": "disk"}, ("exact",), bounded=False),
+    Arm("litellm, redis", "litellm", "adapt_litellm", {"mode": "redis"}, ("exact",), ("redis",),
+        bounded=False),
     Arm("litellm, redis-semantic, our embedder", "litellm", "adapt_litellm",
-        {"mode": "redis-semantic", "embedder": "static"}, needs=("redis",)),
+        {"mode": "redis-semantic", "embedder": "static"}, needs=("redis",), bounded=False),
     Arm("litellm, qdrant-semantic", "litellm", "adapt_litellm", absent="it takes a Qdrant server; none was set up"),
     Arm("litellm, valkey-semantic", "litellm", "adapt_litellm",
         absent="it takes Valkey with its search module; none was set up"),
