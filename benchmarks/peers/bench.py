@@ -99,13 +99,14 @@ class Bench:
                 try:
                     running[arm] = stack.enter_context(self.opened(arm, capacity))
                 except (PeerError, VenvError) as error:
-                    # Once is enough: to find a hub out of reach takes a minute.
-                    self.absent[arm] = str(error)
-                    rows.append(self.not_run(workload, arm, self.absent[arm]))
+                    if capacity is None:
+                        # Once is enough: to find a hub out of reach takes a minute.
+                        self.absent[arm] = str(error)
+                    rows.append(self.not_run(workload, arm, str(error)))
             yield running
 
     def chosen(self, of: Sequence[P]) -> list[P]:
-        """Return those of the proxies that were asked for."""
+        """Return those of some arms or proxies that were asked for."""
         return [one for one in of if self.names in one.name]
 
     def not_run(self, workload: str, arm: Named, why: str) -> Row:

@@ -75,8 +75,8 @@ def litellm(start: Start) -> tuple[list[str], dict[str, str]]:
     models = [
         {"model_name": "gpt-4o", "litellm_params": {"model": "openai/gpt-4o", "api_base": f"{start.upstream}/v1"}},
         {"model_name": "static", "litellm_params": {"model": "openai/static", "api_base": f"{start.upstream}/v1"}},
-        {"model_name": "claude-sonnet-4-5",
-         "litellm_params": {"model": "anthropic/claude-sonnet-4-5", "api_base": start.upstream}},
+        {"model_name": "claude-bench",
+         "litellm_params": {"model": "anthropic/claude-bench", "api_base": start.upstream}},
     ]  # fmt: skip
     for model in models:
         model["litellm_params"]["api_key"] = "x"  # type: ignore[index]

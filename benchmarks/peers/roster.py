@@ -112,7 +112,7 @@ ARMS = (
     Arm("litellm, qdrant-semantic", "litellm", "adapt_litellm", absent="it takes a Qdrant server; none was set up"),
     Arm("litellm, valkey-semantic", "litellm", "adapt_litellm",
         absent="it takes Valkey with its search module; none was set up"),
-    Arm("sulci, our embedder", "sulci", "adapt_sulci", {"embedder": "static"}, ("semantic",)),
+    Arm("sulci, our embedder", "sulci", "adapt_sulci", {"embedder": "static"}, ("semantic",), bounded=False),
     Arm("sulci, its embedder", "sulci", "adapt_sulci",
         absent=f"{HUB} (all-MiniLM-L6-v2, by sentence-transformers); its int8 form stands in for it as minilm"),
 )  # fmt: skip

@@ -116,7 +116,7 @@ def ask_anthropic(url: str, messages: Any, tool: bool, mode: str) -> Got:
     """Ask with the package `anthropic`."""
     from anthropic import Anthropic
 
-    asked: dict[str, Any] = {"model": "claude-sonnet-4-5", "max_tokens": 200, "messages": messages}
+    asked: dict[str, Any] = {"model": "claude-bench", "max_tokens": 200, "messages": messages}
     if tool:
         asked["tools"] = [{"name": upstream.TOOL, "input_schema": PARAMETERS}]
     # Its typed client no longer has the parameter; the API does.

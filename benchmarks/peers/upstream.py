@@ -134,7 +134,7 @@ def message(text: str) -> dict[str, Any]:
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
-        "model": "claude-sonnet-4-5",
+        "model": "claude-bench",
         "content": [block if tool else {"type": "text", "text": answer_to(text)}],
         "stop_reason": "tool_use" if tool else "end_turn",
         "stop_sequence": None,
