@@ -41,6 +41,8 @@ OTHERS = {
     "cp",
     "systemctl",
     "git",
+    "head",
+    "tail",
 }
 """Programs in the pages' shell blocks that are not ours."""
 

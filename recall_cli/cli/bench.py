@@ -51,7 +51,9 @@ def bench(
     prompts: Annotated[
         str | None,
         typer.Option(
-            envvar="RECALL_PROMPTS", metavar="FILE|-", help="Your prompts: one a line, or JSONL. Default: recall's own."
+            envvar="RECALL_PROMPTS",
+            metavar="FILE|-",
+            help="Your prompts: one a line, JSONL, or a request log. Default: recall's own.",
         ),
     ] = None,
     reference: Annotated[

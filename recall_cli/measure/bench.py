@@ -16,7 +16,7 @@ from recall_cli.core.request import text_request
 from recall_cli.core.sqlite import SqliteStore
 from recall_cli.core.table import TableEmbedder
 from recall_cli.errors import GateFailed, UsageError
-from recall_cli.measure import check, prompts, workload
+from recall_cli.measure import check, prompts, source, workload
 from recall_cli.measure.bench_opinion import prepared
 from recall_cli.measure.bench_policy import ADAPTIVE, STATIC, Teacher, decision_arms, lesson_warnings, over_static
 from recall_cli.measure.bench_rows import REFERENCE, Case, ratios, reference_row, row
@@ -81,7 +81,7 @@ def run(plan: Plan, *, progress: Progress | None = None, stdin: BinaryIO | None 
     :raises GateFailed: when an arm answers wrongly; nothing is timed then.
     """
     teacher = Teacher(plan.policy, plan.tau, plan.target, plan.seed)
-    work = prompts.from_prompts(plan.prompts, stdin or prompts.standard_input()) if plan.prompts else workload.bundled()
+    work = source.asked(plan.prompts, stdin or prompts.standard_input()) if plan.prompts else workload.bundled()
     opinion = prepared(work, plan.verify_on_hit)
     result = new_result(
         "bench", {**asdict(plan), "embedders": list(plan.names()), "workload": work.source, "threads": 1}

@@ -9,6 +9,7 @@ import numpy as np
 
 from recall_cli import stats
 from recall_cli.measure.prompts import Kind, Workload
+from recall_cli.measure.source import LOG
 from recall_cli.measure.timing import Arm
 from recall_cli.types import Warn
 
@@ -37,6 +38,14 @@ def warnings(rows: Sequence[dict[str, Any]], work: Workload, arms: Sequence[Arm]
                 "UNLABELLED",
                 "these prompts carry no labels, so nobody knows which hits are wrong",
                 "hit rates from them are an upper bound of what is safe to serve",
+            )
+        )
+    if work.name == LOG:
+        found.append(
+            Warn(
+                "WITHOUT_WALLS",
+                "a log's requests are asked by their last words alone: tenants and system prompts are no walls here",
+                "recall savings LOG keeps them apart, as a cache must",
             )
         )
     if len(work.queries) < FEW_QUERIES:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import BinaryIO
 
 from recall_cli.core.request import parse_body, text_request
 from recall_cli.errors import InputError
@@ -25,9 +26,11 @@ from recall_cli.logs.reader import read_lines
 from recall_cli.logs.rows import read_rows
 from recall_cli.logs.tally import Tally
 from recall_cli.logs.unpack import GZIP_MAGIC, ZSTD_MAGIC
-from recall_cli.measure.prompts import from_prompts
+from recall_cli.measure.prompts import Prompt, Workload, from_prompts, make_workload
 from recall_cli.types import Bypass, Json, Request, Warn
 
+LOG = "log"
+"""The name of a workload that was read from one."""
 PEEK_ROWS = 100
 """Rows at the start that show whether a file is a request log; a rotated log may begin with half a line."""
 
@@ -93,11 +96,30 @@ def head(path: Path) -> bytes:
 
 def read_source(path: Path, shown: str) -> Reading:
     """Return the requests of a log (repeats and all), or the prompts of a file. Raises InputError."""
+    return _log(path) if _is_log(path) else _prompts(path, shown)
+
+
+def asked(path_or_dash: str, stdin: BinaryIO | None) -> Workload:
+    """Return what a file asks, in its order: the last user turns of a log, or the prompts of a file.
+
+    Only a regular file can be a log: it is looked at before it is read. Raises InputError.
+    """
+    path = Path(path_or_dash)
+    if path_or_dash == "-" or not path.is_file() or not _is_log(path):
+        return from_prompts(path_or_dash, stdin)
+    reading = _log(path)
+    lines = [Prompt(number, found.request.text) for number, found in enumerate(reading.found, 1)]
+    if not lines:
+        raise InputError(f"{shown(path_or_dash)} holds no request to look up: {reading.reasons()}.")
+    return make_workload(LOG, 0, lines, shown(path_or_dash), reading.left_out)
+
+
+def _is_log(path: Path) -> bool:
     formats = Formats()
     # With a tally of its own: faults are for the second reading to report.
     rows = read_rows(str(path), Tally(), knows=formats.knows)
     first = [row for _, row in islice(rows, PEEK_ROWS) if isinstance(row, dict)]
-    return _log(path) if any(map(formats.is_call, first)) else _prompts(path, shown)
+    return any(map(formats.is_call, first))
 
 
 @contextmanager

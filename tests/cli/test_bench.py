@@ -21,6 +21,7 @@ from recall_cli.errors import UsageError
 from recall_cli.measure import bench, bench_policy
 from recall_cli.measure.prompts import Kind
 from recall_cli.measure.result import from_json, to_document
+from recall_cli.measure.sample_log import log_lines
 from recall_cli.types import Completion, Decision, Lookup, Result
 
 QUICK = ["bench", "--lookups", "60"]
@@ -146,6 +147,18 @@ def test_your_own_prompts(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert row["right_rate"] is None
     assert document["summary"]["by_kind"]["static@1000"]["unlabelled"]["wrong"] is None
     assert {"UNLABELLED", "FEW_QUERIES"} <= {warning["code"] for warning in document["warnings"]}
+
+
+def test_a_request_log_is_asked_by_its_last_words(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log = tmp_path / "traffic.jsonl"
+    log.write_bytes(b"".join(log_lines("help-desk", 60, 0)))
+    assert main([*QUICK, "--json", "-e", "static", "--prompts", str(log)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    left_out = document["summary"]["workload"]["skipped"]
+    assert left_out.keys() == {"tools"}
+    assert document["rows"][0]["queries"] == 60 - left_out["tools"]
+    assert document["rows"][0]["exact_hits"] > 0
+    assert {"UNLABELLED", "WITHOUT_WALLS"} <= {warning["code"] for warning in document["warnings"]}
 
 
 def test_one_prompt_is_enough(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
