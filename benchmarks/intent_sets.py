@@ -50,16 +50,21 @@ def write(folder: Path, documents: Sequence[Labelled], questions: Sequence[Label
     (folder / "qrels.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judged]), encoding="utf-8")
 
 
+def lay_out(data: Path, folder: Path) -> None:
+    """Write both sets below a folder."""
+    chance = random.Random(0)
+    for name, read in (("banking77", banking), ("clinc150", clinc)):
+        asked = chance.sample(read(data, "test"), ASKED)
+        write(folder / name, read(data, "train"), asked)
+
+
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("folder", type=Path)
     given = parser.parse_args()
-    chance = random.Random(0)
-    for name, read in (("banking77", banking), ("clinc150", clinc)):
-        asked = chance.sample(read(given.data, "test"), ASKED)
-        write(given.folder / name, read(given.data, "train"), asked)
+    lay_out(given.data, given.folder)
 
 
 if __name__ == "__main__":

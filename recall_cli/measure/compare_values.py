@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -48,6 +49,8 @@ NAMES = (
     "name",
     "ttl",
     "capacity",
+    "hit_share",
+    "skew",
 )
 """What tells rows of one document apart, in the order it is said; everything else in a row was measured."""
 
@@ -133,6 +136,26 @@ def estimates(result: Result) -> dict[tuple[str, str], Estimate]:
         else:
             found += _rounds(alike, where)
     return {(estimate.where, estimate.measure): estimate for estimate in found}
+
+
+def numbers(result: Result) -> dict[tuple[str, str], float]:
+    """Return every single number of a document's summary and rows, by where it stands and what it is.
+
+    Rows of one name are rounds of one thing, which have no number of their own.
+    """
+    places = [("", result.summary), *((name(row), row) for row in result.rows)]
+    rounds = Counter(where for where, _ in places)
+    return {
+        (where, measure): value for where, node in places if rounds[where] == 1 for measure, value in _leaves(node, "")
+    }
+
+
+def _leaves(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float]]:
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and key not in NAMES:
+            yield f"{prefix}{key}", float(value)
 
 
 def name(row: Mapping[str, Any]) -> str:

@@ -13,63 +13,123 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from recall_cli.errors import InputError
 from recall_cli.measure import compare_results
+from recall_cli.measure.compare_values import numbers
+from recall_cli.measure.recipes import Recipe, Scripts, Unavailable, recipes
 from recall_cli.measure.result import from_json, load, new_result, to_json
 from recall_cli.types import Progress, Result, Warn
 
-QUOTED = re.compile(r"<!-- recall:result (\S+) ")
+NAMED = re.compile(r"results/[\w-]+\.json")
 AT_MOST = {"runs": 20, "lookups": 500, "entries": 10_000, "corpus": 10_000}
 """What a quick run measures of each: intervals widen, and rows of larger sizes are left out."""
 Run = Callable[[Progress | None], Result]
 
 
-class Unavailable(Exception):
-    """A document that cannot be run again here; the message says why."""
-
-
 def quoted(root: Path) -> list[str]:
-    """Return what README and then the pages under docs/ quote, in their order. Raises InputError where none does."""
-    pages = [page for page in (root / "README.md", *sorted(root.glob("docs/*.md"))) if page.is_file()]
-    found = [name for page in pages for name in QUOTED.findall(page.read_text(encoding="utf-8"))]
+    """Return the documents that README and the pages under docs name, in their order. Raises InputError without any."""
+    pages = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    named = (name for page in pages if page.is_file() for name in NAMED.findall(page.read_text(encoding="utf-8")))
+    found = [str(root / name) for name in dict.fromkeys(named) if (root / name).is_file()]
     if not found:
         raise InputError(
             "there is no README with recorded results here",
             hint="name the documents, as in recall reproduce results/bench.json, or run it in a checkout",
         )
-    return [str(root / name) for name in dict.fromkeys(found)]
+    return found
 
 
-def run(paths: Sequence[str], *, quick: bool = False, progress: Progress | None = None) -> Result:
-    """Run each document again; return a row a value: what it was then, what it is now, and the verdict of the test."""
-    result = new_result("reproduce", {"results": [Path(path).name for path in paths], "quick": quick})
-    for path in paths:
-        name, then = Path(path).name, load(path)
-        started = time.perf_counter()
-        try:
-            now = from_json(to_json(_again(then, quick)(progress)))
-        except Unavailable as reason:
-            result.summary[name] = {"command": then.command, "run": False, "reason": str(reason)}
-            continue
-        compared = compare_results.run(then, now, names=(name, "now"), apart=tuple(AT_MOST) if quick else ())
-        rows = [{"result": name, **row} for row in compared.rows if _is_quoted(row["measure"])]
-        result.rows += rows
-        result.summary[name] = {
-            "command": then.command,
-            "run": True,
-            "took_s": round(time.perf_counter() - started, 1),
-            "verdicts": dict(Counter(row["verdict"] for row in rows)),
-            "left_out": compared.summary["only_in_a"] if quick else [],
-        }
-        result.warnings += [Warn(warn.code, f"{name}: {warn.message}", warn.hint) for warn in compared.warnings]
+def run(
+    paths: Sequence[str],
+    *,
+    quick: bool = False,
+    data: Path | None = None,
+    only_plan: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """Run each document again; return a row a value: what it was then, what it is now, and the verdict of the test.
+
+    :param data: the folder of the public evaluation sets; without it what was measured on them is not run.
+    :param only_plan: run nothing, and say for each document whether it would be run, and for how long.
+    """
+    names = [Path(path).name for path in paths]
+    result = new_result("reproduce", {"results": names, "quick": quick, "data": data is not None, "plan": only_plan})
+    with TemporaryDirectory(prefix="recall-") as work:
+        for number, path in enumerate(paths):
+            place = Path(path).resolve()
+            recipe = recipes(place.parent).get(place.stem, Recipe())
+            scripts = Scripts(place.parent.parent, data and data.resolve(), Path(work))
+            then, started = load(path), time.perf_counter()
+            told: dict[str, Any] = {"command": then.command, "run": True, "minutes": recipe.minutes}
+            result.summary[place.name] = told
+            if progress:
+                about = f", about {recipe.minutes:g} minutes in full" if recipe.minutes else ""
+                progress(number, len(paths), f"{place.name}{about}")
+            try:
+                again = _by_recipe(recipe, scripts, quick) if recipe.steps or recipe.reason else _again(then, quick)
+                if not only_plan:
+                    rows, more = _compared(then, again(progress), place.name, quick, scripted=bool(recipe.steps))
+                    result.rows += rows
+                    result.warnings += more.pop("warnings")
+                    told |= {"took_s": round(time.perf_counter() - started, 1), **more}
+            except Unavailable as reason:
+                told |= {"run": False, "reason": str(reason)}
     return result
+
+
+def _compared(
+    then: Result, now: Result, name: str, quick: bool, *, scripted: bool
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the rows of one document, and what the summary and the warnings say of it.
+
+    A script's numbers have no interval, mostly: they are shown side by side and no test is made of them.
+    """
+    now = from_json(to_json(now))
+    apart = (*AT_MOST, *(then.params if scripted else ())) if quick or scripted else ()
+    compared = compare_results.run(then, now, names=(name, "now"), apart=apart)
+    rows = [{"result": name, **row} for row in compared.rows if _is_quoted(row["measure"])]
+    if scripted:
+        shown = {(row["where"], row["measure"]) for row in rows}
+        old, new = numbers(then), numbers(now)
+        rows += [_untested(name, key, old[key], new[key]) for key in old if key in new and key not in shown]
+    told = {
+        "verdicts": dict(Counter(row["verdict"] for row in rows)),
+        "left_out": compared.summary["only_in_a"] if quick or scripted else [],
+        "warnings": [Warn(warn.code, f"{name}: {warn.message}", warn.hint) for warn in compared.warnings],
+    }
+    return rows, told
+
+
+def _untested(name: str, key: tuple[str, str], then: float, now: float) -> dict[str, Any]:
+    """Return the row of a number without an interval: only an equal one can be judged."""
+    verdict = compare_results.Verdict.SAME if then == now else compare_results.Verdict.UNTESTED
+    return {
+        "result": name,
+        "where": key[0],
+        "measure": key[1],
+        "a": then,
+        "b": now,
+        "unit": "ratio",
+        "change": None,
+        "change_interval": None,
+        "p": None,
+        "verdict": verdict.value,
+    }
 
 
 def _is_quoted(measure: str) -> bool:
     """Return whether the quoting tables show a value: not those of single namespaces or of pairs of policies."""
     return not measure.startswith("workloads.")
+
+
+def _by_recipe(recipe: Recipe, scripts: Scripts, quick: bool) -> Run:
+    """Return what runs a document's recipe. Raises Unavailable."""
+    if reason := scripts.missing(recipe):
+        raise Unavailable(reason)
+    return lambda _: scripts.run(recipe, quick=quick)
 
 
 def _again(then: Result, quick: bool) -> Run:

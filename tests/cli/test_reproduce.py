@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from benchmarks import evaluation_sets
 from recall_cli.cli.app import main
 from recall_cli.errors import InputError
 from recall_cli.measure import reproduce
-from recall_cli.measure.result import load
+from recall_cli.measure.recipes import Unavailable, recipes
+from recall_cli.measure.result import load, new_result, to_json
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,20 +60,98 @@ def test_a_number_that_was_never_so_is_found(
     assert "now / then" in said.out
 
 
-def test_what_cannot_be_run_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = ("serve", "eval-pairs-fow-cache-dev", "eval-real", "hub", "savings-scale")
+def test_what_cannot_be_run_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("eval-pairs-fow-cache-dev", "eval-real", "hub", "ann-bench-real")
     assert main(["reproduce", *(str(ROOT / "results" / f"{name}.json") for name in names)]) == 0
     said = capsys.readouterr().out
     for name in names:
         assert f"{name}.json: not run." in said
-    assert "benchmarks/serve" in said
-    assert "fow-pairs.jsonl" in said
+    assert "--data" in said
+    assert "benchmarks/collect_text.py" in said
+
+
+SCRIPT = """
+import argparse, shutil
+parser = argparse.ArgumentParser()
+for name in ("--out", "--data", "--times"):
+    parser.add_argument(name)
+given = parser.parse_args()
+assert given.times != "0", "no time at all"
+text = open("SOURCE", encoding="utf-8").read().replace('"calls_per_s": 10', f'"calls_per_s": {given.times or 10}')
+open(given.out, "w", encoding="utf-8").write(text)
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder with a result that a script makes, and its recipe."""
+    made = new_result("benchmarks/made", {"n": 3})
+    made.summary = {"calls_per_s": 10, "of": {"n": 3}, "rate": 0.5, "rate_interval": [0.4, 0.6]}
+    (tmp_path / "results").mkdir()
+    path = tmp_path / "results" / "made.json"
+    path.write_bytes(to_json(made))
+    (tmp_path / "made.py").write_text(SCRIPT.replace("SOURCE", str(path)))
+    return path
+
+
+def recipe(checkout: Path, text: str) -> None:
+    (checkout.parent / "recipes.toml").write_text(f"[made]\nminutes = 2\n{text}\n")
+
+
+def test_a_scripts_numbers_stand_beside_the_recorded_ones(checkout: Path) -> None:
+    recipe(checkout, 'steps = ["python -m made --out {out}"]\nquick = "--times 5"')
+    (told,) = (full := reproduce.run([str(checkout)])).summary.values()
+    assert told["run"]
+    assert {row["verdict"] for row in full.rows} == {"no difference shown"}
+    assert {row["measure"] for row in full.rows} == {"calls_per_s", "of.n", "rate"}
+    quick = {row["measure"]: row for row in reproduce.run([str(checkout)], quick=True).rows}
+    assert (quick["calls_per_s"]["a"], quick["calls_per_s"]["b"]) == (10, 5)
+    assert quick["calls_per_s"]["verdict"] == "not tested", "without an interval nobody knows what 5 for 10 means"
+    assert quick["rate"]["change_interval"], "what has an interval is tested, whoever made it"
+
+
+def test_a_plan_runs_nothing(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe(checkout, 'steps = ["python -m made --times 0 --out {out}"]')
+    assert main(["reproduce", "--plan", str(checkout), str(ROOT / "results" / "bench.json")]) == 0
+    said = capsys.readouterr().out
+    assert "made.json" in said
+    assert "bench.json" in said
+    assert "In full they take about 3 minutes." in said
+
+
+def test_a_script_that_fails_or_lacks_its_data_is_named(checkout: Path, tmp_path: Path) -> None:
+    for text, data, reason in (
+        ('steps = ["python -m made --times 0 --out {out}"]', None, "exit code 1: AssertionError: no time at all"),
+        ('steps = ["python -m made --data {data} --out {out}"]', None, "name their folder with --data"),
+        ('sets = true\nsteps = ["python -m made --out {out}"]', None, "name their folder with --data"),
+        ('sets = true\nsteps = ["python -m made --out {out}"]', tmp_path, "benchmarks.evaluation_sets"),
+        ('reason = "it was a dream"', tmp_path, "it was a dream"),
+    ):
+        recipe(checkout, text)
+        (told,) = reproduce.run([str(checkout)], data=data).summary.values()
+        assert not told["run"]
+        assert reason in told["reason"]
+    recipe(checkout, 'stpes = ["python -m made"]')
+    with pytest.raises(InputError, match="stpes"):
+        reproduce.run([str(checkout)])
+
+
+@pytest.mark.shared
+def test_the_public_sets_are_laid_out_as_they_were_recorded(shared_data: Path, tmp_path: Path) -> None:
+    """All that a recipe names is there, under names that are in the recorded params."""
+    evaluation_sets.lay_out(shared_data, tmp_path / "sets")
+    for name, known in recipes(ROOT / "results").items():
+        for word in (word for step in known.steps for word in step.format(out="", data=shared_data).split()):
+            if known.sets and (word.endswith((".jsonl", ".csv")) or "/" in word):
+                assert (tmp_path / "sets" / word).exists(), f"{name}: {word}"
+    (pairs,) = (tmp_path / "sets").glob("fow-pairs.jsonl")
+    assert load(str(ROOT / "results" / "eval-pairs-fow-cache-dev.json")).params["pairs"] == pairs.name
 
 
 def test_data_of_ones_own_are_looked_for_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     then = load(str(ROOT / "results" / "ann-bench-real.json"))
-    with pytest.raises(reproduce.Unavailable, match=r"real-sentences\.txt"):
+    with pytest.raises(Unavailable, match=r"real-sentences\.txt"):
         reproduce._again(then, True)(None)
 
 
@@ -80,20 +161,32 @@ def test_a_quick_run_is_smaller_and_of_the_same_kind() -> None:
     assert shortened == {"runs": 20, "lookups": None, "entries": [1_000, 10_000], "corpus": [50_000], "tau": 0.8}
 
 
-def test_readmes_documents_are_the_ones_it_quotes(tmp_path: Path) -> None:
+def test_every_document_that_the_pages_name_is_run_or_says_why_not(tmp_path: Path) -> None:
     found = reproduce.quoted(ROOT)
-    assert str(ROOT / "results" / "bench.json") in found
     assert len(found) == len(set(found))
-    assert all(Path(path).is_file() for path in found)
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for name in re.findall(r"results/([\w-]+\.json)", page.read_text(encoding="utf-8")):
+            assert str(ROOT / "results" / name) in found, f"{page.name} quotes {name}, which is not there"
     with pytest.raises(InputError, match="no README"):
         reproduce.quoted(tmp_path)
 
 
+def test_every_recipe_is_of_a_document_and_of_modules_that_are_there() -> None:
+    for name, known in recipes(ROOT / "results").items():
+        assert (ROOT / "results" / f"{name}.json").is_file(), name
+        for step in known.steps:
+            program, *words = step.split()
+            if program == "python":
+                assert words[0] == "-m", step
+                assert (ROOT / f"{words[1].replace('.', '/')}.py").is_file(), step
+            else:
+                assert program == "recall", step
+            assert "{out}" in step, step
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.json")), ids=lambda path: path.stem)
 def test_every_recorded_result_can_be_run_or_says_why_not(path: Path) -> None:
-    then = load(str(path))
-    if then.command in ("bench", "ann-bench") or "workloads" in then.params:
-        assert callable(reproduce._again(then, True))
-    else:
-        with pytest.raises(reproduce.Unavailable, match=r"\w+ recall"):
-            reproduce._again(then, True)
+    (told,) = reproduce.run([str(path)], data=ROOT, only_plan=True).summary.values()
+    assert told["run"] or told["reason"]
+    if load(str(path)).command in ("bench", "ann-bench", "eval", "hub eval"):
+        assert told["run"] or path.stem == "ann-bench-real"
