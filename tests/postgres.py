@@ -99,13 +99,22 @@ class Cable:
         self._whole.set()
         self._ends: set[socket.socket] = set()
         self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(os.path.join(self.folder, ".s.PGSQL.5432"))
+        self._file, self._hidden = (Path(self.folder, name) for name in (".s.PGSQL.5432", "unplugged"))
+        self._listener.bind(str(self._file))
         self._listener.listen(64)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
         """Let nothing through any more; whoever waits for an answer waits on."""
         self._whole.clear()
+
+    def unplug(self) -> None:
+        """Let nobody connect any more, as to a server that is not running."""
+        self._file.rename(self._hidden)
+
+    def plug(self) -> None:
+        """Let who comes connect again."""
+        self._hidden.rename(self._file)
 
     def tear(self) -> None:
         """Close every connection, as a server that is restarted does."""

@@ -294,12 +294,14 @@ def say_where(server: Server, port: int) -> None:
     policy = f"{server.policy.name} ({static if plan.policy == 'static' else adaptive})"
     entries = "shared entries" if plan.is_shared else f"{len(server.keeper.cache):,} entries"
     note(f"{mode}; policy {policy}; {entries} in {kept}; page {url}/recall")
+    if server.is_away:
+        note("the database does not answer: every request is passed on until it does")
     if plan.policy == "adaptive" and plan.tau != DEFAULT_TAU:
         note("--tau is not used: the adaptive policy finds its cutoffs itself, see --target")
     if plan.ttl is None and plan.max_entries is None and plan.max_bytes is None:
         note("the cache grows without a limit; --max-bytes, --max-entries or --ttl sets one")
     if server.hub is not None:
-        names = ", ".join(server.hub.names()) or "none yet"
+        names = server.hub.shown_names()
         note(f"hubs under {url}/api/hub/: {names}; tokens are for {server.hub.tokens.issuer}")
     if not settings.allow_sampled:
         note("only requests at temperature 0, or with a seed, are looked up; --allow-sampled takes the others too")

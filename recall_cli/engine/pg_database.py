@@ -15,7 +15,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from recall_cli.engine.pg_schema import migrate
 from recall_cli.engine.pg_url import shown
-from recall_cli.errors import StoreError
+from recall_cli.errors import StoreAway, StoreError
 
 CONNECT_S = 3
 """Seconds to connect in: libpq counts whole ones."""
@@ -34,6 +34,9 @@ SETTINGS = (
     "SET jit = off",
     "SET client_min_messages = warning",
 )
+
+PASSING = ("starting up", "shutting down", "recovery", "too many", "connection slots")
+"""What a server says that will have us later."""
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -68,7 +71,7 @@ class Database:
     """A pool of connections to one database. What PostgreSQL raises becomes a StoreError."""
 
     def __init__(self, url: str, settings: Sequence[LiteralString] = ()) -> None:
-        """Connect and bring the schema up to date.
+        """Connect with the first use, which brings the schema up to date.
 
         :param settings: statements for each connection, after those for all.
         """
@@ -86,21 +89,7 @@ class Database:
             "keepalives_count": 2,
             "tcp_user_timeout": 5_000,
         }
-        with self._translated(), psycopg.connect(url, **self._more) as first:
-            migrate(first, self.name)
-        self._pool: ConnectionPool[Deadlined] = ConnectionPool(
-            url,
-            connection_class=Deadlined,
-            kwargs=self._more,
-            min_size=1,
-            max_size=CONNECTIONS,
-            configure=self._configure,
-            # One try: the next request for a connection tries again, where the pool's own back-off would let a
-            # database that has come back wait for a quarter of a minute.
-            reconnect_timeout=0.5,
-            open=True,
-            name="recall",
-        )
+        self._pool: ConnectionPool[Deadlined] | None = None
 
     @property
     def is_down(self) -> bool:
@@ -115,7 +104,7 @@ class Database:
         """
         if not probe and self.is_down:
             raise self._left_alone()
-        with self._translated(), self._pool.connection(timeout=seconds) as db:
+        with self._translated(), self._opened().connection(timeout=seconds) as db:
             db.ends = time.monotonic() + seconds
             yield db
         self._down_until = 0.0
@@ -125,6 +114,7 @@ class Database:
         if self.is_down:
             raise self._left_alone()
         with self._translated():
+            self._opened()
             db = Deadlined.connect(self._url, **self._more)
             db.ends = time.monotonic() + seconds
             return db
@@ -148,11 +138,35 @@ class Database:
     def renew(self) -> None:
         """Replace the connections that did not survive what the database went through."""
         with self._translated():
-            self._pool.check()
+            self._opened().check()
 
     def close(self) -> None:
         """Close all connections."""
-        self._pool.close(timeout=1.0)
+        if self._pool is not None:
+            self._pool.close(timeout=1.0)
+
+    def _opened(self) -> ConnectionPool[Deadlined]:
+        """Return the pool, its first connection made and the schema up to date."""
+        if self._pool is not None:
+            return self._pool
+        with self._lock:
+            if self._pool is None:
+                with psycopg.connect(self._url, **self._more) as first:
+                    migrate(first, self.name)
+                self._pool = ConnectionPool(
+                    self._url,
+                    connection_class=Deadlined,
+                    kwargs=self._more,
+                    min_size=1,
+                    max_size=CONNECTIONS,
+                    configure=self._configure,
+                    # One try: the next request for a connection tries again, where the pool's own back-off would let a
+                    # database that has come back wait for a quarter of a minute.
+                    reconnect_timeout=0.5,
+                    open=True,
+                    name="recall",
+                )
+            return self._pool
 
     def _configure(self, db: Deadlined) -> None:
         db.ends = time.monotonic() + CONNECT_S
@@ -160,8 +174,8 @@ class Database:
             db.execute(setting)
         register_vector(db)
 
-    def _left_alone(self) -> StoreError:
-        return StoreError(f"{self.name} does not answer", hint="it is tried again within a second")
+    def _left_alone(self) -> StoreAway:
+        return StoreAway(f"{self.name} does not answer", hint="it is tried again within a second")
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -169,21 +183,34 @@ class Database:
             yield
         except (psycopg.OperationalError, PoolTimeout) as error:
             # A lock that was not had in time, or a full disk, is no reason to leave the database alone.
-            if getattr(error, "sqlstate", None) is None or isinstance(error, psycopg.errors.AdminShutdown):
+            is_away = getattr(error, "sqlstate", None) is None or isinstance(error, psycopg.errors.AdminShutdown)
+            if is_away:
                 self._down_until = time.monotonic() + REST_S
-            raise unreachable(self.name, error) from error
+            raise unusable(self.name, error, is_away=is_away and not _is_refusal(str(error))) from error
         except psycopg.Error as error:
             raise StoreError(
                 f"{self.name} refused: {_first_line(error)}", hint="check the role's rights, see docs/scaling.md"
             ) from error
 
 
-def unreachable(name: str, error: Exception) -> StoreError:
-    """Return the error for a database that does not answer."""
-    return StoreError(
+def unusable(name: str, error: Exception, *, is_away: bool) -> StoreError:
+    """Return the error for a database that cannot be asked.
+
+    :param is_away: it may be able to later, and nobody need change anything.
+    """
+    return (StoreAway if is_away else StoreError)(
         f"{name} cannot be used as a store: {_first_line(error)}",
         hint="check that the database runs, and its address, role and password (PGPASSWORD, ~/.pgpass)",
     )
+
+
+def _is_refusal(said: str) -> bool:
+    """Return whether a server answered that it will not have us: another role, password or database is needed.
+
+    An error of connecting has no code, only the server's words; in another language than English a server that is
+    just starting is taken for one that refuses.
+    """
+    return "FATAL" in said and not any(words in said for words in PASSING)
 
 
 def _first_line(error: Exception) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from recall_cli.errors import StoreAway
 from recall_cli.hub.api import Api, Operation
 from recall_cli.hub.asking import BODY_BYTES, Asking
 from recall_cli.hub.auth import Tokens
@@ -23,6 +25,9 @@ from recall_cli.hub.writing import BATCH_BYTES, DOCUMENT_BYTES, Writing
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +53,15 @@ class HubFace:
         """Open the keys; hubs are opened when they are first asked for.
 
         Raises InputError when others can read the keys, UsageError for a URL or a reranker that is none,
-        StoreError when there is a database and it cannot be had.
+        StoreError when there is a database and it refuses. One that does not answer may do so later.
         """
         self._reranker = make_reranker(plan.reranker)
         self.hubs = Hubs(plan.place, hub_embedder, reranker=self._reranker)
         try:
             self._ring = KeyRing(folder_of(plan.place) / FILE)
+            self.names()
+        except StoreAway as error:
+            _log.error("%s; until it answers, callers are asked to try again. %s", error, error.hint)
         except BaseException:
             self.hubs.close()
             raise
@@ -84,8 +92,15 @@ class HubFace:
         )
 
     def names(self) -> list[str]:
-        """Return the names of the hubs there are."""
+        """Return the names of the hubs there are. Raises StoreError when they cannot be read."""
         return self.hubs.store.names()
+
+    def shown_names(self) -> str:
+        """Return the names of the hubs as one line."""
+        try:
+            return ", ".join(self.names()) or "none yet"
+        except StoreAway:
+            return "not known, for the database does not answer"
 
     async def stop(self) -> None:
         """Close the connections; call it inside the event loop."""

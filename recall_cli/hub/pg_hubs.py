@@ -37,7 +37,7 @@ class PostgresHubs:
     """
 
     def __init__(self, url: str) -> None:
-        """Connect; the first to come makes the tables.
+        """Connect with the first call; the first to come makes the tables.
 
         :param url: without a password, which comes from PGPASSWORD, ~/.pgpass or a service.
         """

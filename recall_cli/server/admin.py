@@ -41,7 +41,7 @@ def admin_routes(proxy: Proxy, guard: Guard) -> list[Route]:
     from starlette.responses import StreamingResponse
     from starlette.routing import Route
 
-    cache, keeper = proxy.keeper.cache, proxy.keeper
+    keeper = proxy.keeper
 
     def guarded(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
@@ -67,36 +67,36 @@ def admin_routes(proxy: Proxy, guard: Guard) -> list[Route]:
         asked = request.query_params
         limit = _whole(asked.get("limit", "100"))
         rows = await run_in_threadpool(
-            listed, cache.store, namespace=asked.get("namespace"), contains=asked.get("contains"), limit=limit
+            listed, keeper.cache.store, namespace=asked.get("namespace"), contains=asked.get("contains"), limit=limit
         )
-        return json({"entries": rows, "n": len(cache)})
+        return json({"entries": rows, "n": len(keeper.cache)})
 
     async def show_entry(request: Request) -> Response:
-        row = await run_in_threadpool(shown, cache.store, _whole(request.path_params["id"]))
+        row = await run_in_threadpool(shown, keeper.cache.store, _whole(request.path_params["id"]))
         return json(row) if row is not None else json({"error": "there is no such entry"}, 404)
 
     async def delete_entry(request: Request) -> Response:
-        gone = await written(lambda: cache.delete([_whole(request.path_params["id"])]))
+        gone = await written(lambda: keeper.cache.delete([_whole(request.path_params["id"])]))
         return json({"removed": gone}, 200 if gone else 404)
 
     async def purge(request: Request) -> Response:
         asked = _filters(await request.body())
         before = time.time() - asked["older_s"] if "older_s" in asked else None
         ids = await run_in_threadpool(
-            chosen, cache.store, namespace=asked.get("namespace"), before=before, contains=asked.get("contains")
+            chosen, keeper.cache.store, namespace=asked.get("namespace"), before=before, contains=asked.get("contains")
         )
         gone = 0
         for at in range(0, len(ids), BATCH):
             batch = ids[at : at + BATCH]
-            gone += await written(lambda batch=batch: cache.delete(batch))  # type: ignore[misc]
+            gone += await written(lambda batch=batch: keeper.cache.delete(batch))  # type: ignore[misc]
         return json({"removed": gone})
 
     async def export(request: Request) -> Response:
-        return StreamingResponse(exported(cache.store, cache.embedder), media_type="application/jsonl")
+        return StreamingResponse(exported(keeper.cache.store, keeper.cache.embedder), media_type="application/jsonl")
 
     async def take_in(request: Request) -> Response:
-        reader = Import((await request.body()).splitlines(), cache.embedder)
-        if reader.tenants != cache.store.saved(TENANTS):
+        reader = Import((await request.body()).splitlines(), keeper.cache.embedder)
+        if reader.tenants != keeper.cache.store.saved(TENANTS):
             raise InputError(
                 "the export is keyed otherwise: what came in would never be found",
                 hint="stop the server, and import into its store's file while that is empty",
@@ -105,7 +105,7 @@ def admin_routes(proxy: Proxy, guard: Guard) -> list[Route]:
         for asked, completion, vector, _, expires in reader.entries():
             ttl = None if expires is None else expires - time.time()
             if ttl is None or ttl > 0:
-                await written(lambda r=asked, c=completion, v=vector, t=ttl: cache.put(r, c, v, ttl=t))  # type: ignore[misc]
+                await written(lambda r=asked, c=completion, v=vector, t=ttl: keeper.cache.put(r, c, v, ttl=t))  # type: ignore[misc]
                 taken += 1
         return json({"stored": taken})
 

@@ -37,10 +37,15 @@ class Recent:
 
 
 def make_inside(
-    proxy: Proxy, guard: Guard, is_draining: Callable[[], bool], beside: Sequence[BaseRoute] = ()
+    proxy: Proxy,
+    guard: Guard,
+    is_draining: Callable[[], bool],
+    is_away: Callable[[], bool],
+    beside: Sequence[BaseRoute] = (),
 ) -> Starlette:
     """Return the application of our own routes.
 
+    :param is_away: whether a store that replicas share has not been reached since the start.
     :param beside: routes of others that are ours too: a served hub's.
     """
     from starlette.applications import Starlette
@@ -57,7 +62,10 @@ def make_inside(
 
     async def readyz(request: Request) -> Response:
         draining = is_draining()
-        store = "ok" if proxy.metrics.store_ok else "failing: requests go on without it"
+        if is_away():
+            store = "not reached yet: every request is passed on"
+        else:
+            store = "ok" if proxy.metrics.store_ok else "failing: requests go on without it"
         return json({"status": "draining" if draining else "ready", "store": store}, 503 if draining else 200)
 
     async def metrics(request: Request) -> Response:

@@ -59,7 +59,7 @@ class Keeper:
         self._collecting = threading.Lock()
         self._drain: Callable[[], None] = lambda: None
         self._said: dict[str, float] = {}
-        metrics.held = lambda: (len(cache), cache.size_bytes)
+        metrics.held = lambda: (len(self.cache), self.cache.size_bytes)
 
     async def find(self, request: Request) -> Lookup:
         """Return what the cache has. Never raises: a fault is a miss, counted and logged."""

@@ -254,6 +254,14 @@ class Planner:
         return request, stream, stream and dialect.wants_usage(body)
 
 
+class PassingOn(Planner):
+    """Lets every request bypass the cache: its store has not been reached yet, nor the key that tells tenants apart."""
+
+    def plan(self, dialect: Dialect, raw: bytes, headers: RawHeaders, route: bytes) -> Bypass:
+        """Return why a body bypasses the cache."""
+        return Bypass("store_away")
+
+
 def repeats_a_name(raw: bytes, body: Json) -> bool:
     """Return True when an object in a body may name a field twice: which one counts differs from reader to reader.
 

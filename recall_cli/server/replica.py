@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from recall_cli.engine.opening import open_shared
-from recall_cli.errors import UsageError
+from recall_cli.errors import StoreAway, UsageError
 from recall_cli.server.app import Proxy
 from recall_cli.server.collapse import Collapse
+from recall_cli.server.proxy import Planner, Walls, tenant_key
 
 if TYPE_CHECKING:
     from recall_cli.engine.shared import SharedCache
+
+_log = logging.getLogger(__name__)
 
 
 def replica_cache(url: str, *, durability: str, held_bytes: int, **options: Any) -> SharedCache:
@@ -26,23 +32,61 @@ def replica_cache(url: str, *, durability: str, held_bytes: int, **options: Any)
     return SharedCache(store=store, held_bytes=held_bytes, **options)
 
 
-def follow(proxy: Proxy, *, max_entries: int | None, max_bytes: int | None) -> None:
-    """Follow the other replicas until the cache is closed. Raises StoreError when the database cannot be had."""
-    from recall_cli.engine.follower import Follower
-    from recall_cli.engine.pg_claims import Claims
+class Replica:
+    """A proxy that answers from a shared store, once its database has answered; until then it passes everything on."""
 
-    keeper, metrics = proxy.keeper, proxy.metrics
-    cache = cast("SharedCache", keeper.cache)
+    def __init__(
+        self, proxy: Proxy, make_cache: Callable[[], SharedCache], *, max_entries: int | None, max_bytes: int | None
+    ) -> None:
+        self.is_away = True
+        """Whether the store has not been reached yet."""
+        self._proxy = proxy
+        self._make_cache = make_cache
+        self._caps = {"max_entries": max_entries, "max_bytes": max_bytes}
 
-    def healed() -> None:
-        metrics.store_works = True
+    def join_first(self) -> None:
+        """Join the other replicas, or say that it is done later. Raises StoreError when the database refuses."""
+        try:
+            self._join()
+        except StoreAway as error:
+            self._proxy.metrics.store_works = False
+            _log.error("%s; every request is passed on until it answers. %s", error, error.hint)
 
-    Follower(
-        cache,
-        max_entries=max_entries,
-        max_bytes=max_bytes,
-        fault=lambda error: keeper.fault("follow", error),
-        healed=healed,
-    ).start()
-    proxy.collapse = Collapse(Claims(cache.shared.database), cache.stored)
-    proxy.relay.landed = proxy.collapse.landed
+    def join_again(self) -> None:
+        """Join the other replicas, if the database answers by now. Never raises."""
+        try:
+            self._join()
+        except StoreAway:
+            return
+        except Exception as error:
+            self._proxy.keeper.fault("join", error)
+        else:
+            _log.warning("the database answers: so does the cache from now on")
+
+    def _join(self) -> None:
+        """Answer from the shared cache, and follow the other replicas until it is closed.
+
+        Raises StoreError when the database cannot be had; then the proxy is as it was.
+        """
+        from recall_cli.engine.follower import Follower
+        from recall_cli.engine.pg_claims import Claims
+
+        proxy, keeper = self._proxy, self._proxy.keeper
+        cache = self._make_cache()
+        try:
+            planner = Planner(Walls(tenant_key(cache.store), proxy.settings), proxy.settings)
+            fault = partial(keeper.fault, "follow")
+            Follower(cache, **self._caps, fault=fault, healed=self._works).start()
+            collapse = Collapse(Claims(cache.shared.database), cache.stored)
+        except BaseException:
+            cache.close()
+            raise
+        # The planner comes last: until it is there, no request asks for the rest.
+        keeper.cache = cache
+        proxy.collapse, proxy.relay.landed = collapse, collapse.landed
+        proxy.planner = planner
+        self.is_away = False
+        self._works()
+
+    def _works(self) -> None:
+        self._proxy.metrics.store_works = True

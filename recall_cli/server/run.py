@@ -36,7 +36,7 @@ from recall_cli.server.inside import make_inside
 from recall_cli.server.keeper import Keeper
 from recall_cli.server.log import AccessLog
 from recall_cli.server.metrics import Metrics
-from recall_cli.server.proxy import Planner, Walls, tenant_key
+from recall_cli.server.proxy import PassingOn, Planner, Walls, tenant_key
 from recall_cli.server.settings import Settings
 from recall_cli.server.upstream import Upstream
 from recall_cli.server.verify import Verifier, make_opinion
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     import uvicorn
 
     from recall_cli.hub.face import HubFace, HubPlan
+    from recall_cli.server.replica import Replica
 
 FLUSH_S = 10.0
 """Seconds between two times that what lookups and labels changed is persisted."""
@@ -118,11 +119,20 @@ class Server:
             seed=secrets.randbits(32),
         )
         self.log = AccessLog(plan.log)
-        self.degraded = False
-        later: list[Keeper] = []
-        cache = self._cache(embedder, lambda change: later[0].write(change))
-        self.keeper = Keeper(cache, settings.limits, self.metrics)
-        later.append(self.keeper)
+        self._options: dict[str, Any] = {
+            "embedder": embedder,
+            "policy": self.policy,
+            "make_index": index_maker(plan.index, embedder.dim),
+            "ttl": plan.ttl,
+            "vetoes": frozenset(VETOES) if settings.verify_on_hit == "evidence" else frozenset(),
+            "later": lambda change: self.keeper.write(change),
+        }
+        self.replica: Replica | None = None
+        # A replica has nothing of its own: until it has joined the others, an empty cache stands in that nobody asks.
+        store, self.degraded = (MemoryStore(embedder.dim), False) if plan.is_shared else _store(plan, embedder)
+        self.metrics.is_stand_in = self.degraded
+        cache = Cache(store=store, max_entries=plan.max_entries, max_bytes=plan.max_bytes, **self._options)
+        self.keeper: Keeper = Keeper(cache, settings.limits, self.metrics)
         self.upstream = Upstream(settings)
         self.verifier = Verifier(self.keeper, self.metrics, settings.verify_sample)
         self.proxy = Proxy(
@@ -132,7 +142,7 @@ class Server:
             self.verifier,
             self.metrics,
             self.log,
-            Planner(Walls(tenant_key(cache.store), settings), settings),
+            (PassingOn if plan.is_shared else Planner)(Walls(tenant_key(store), settings), settings),
             make_opinion(settings.verify_on_hit),
         )
         self.verifier.stored = lambda entry, ask, answer: self.log.write(
@@ -141,11 +151,21 @@ class Server:
         self._uvicorn: uvicorn.Server | None = None
         self.hub = self._hub(plan.hub) if plan.hub is not None else None
         routes = self.hub.routes() if self.hub is not None else ()
-        self.proxy.inside = make_inside(self.proxy, Guard(settings), lambda: self.is_stopping, routes)
+        self.proxy.inside = make_inside(
+            self.proxy, Guard(settings), lambda: self.is_stopping, lambda: self.is_away, routes
+        )
         if plan.is_shared:
-            from recall_cli.server.replica import follow
+            self.replica = self._replica()
+            try:
+                self.replica.join_first()
+            except BaseException:
+                self.close()
+                raise
 
-            follow(self.proxy, max_entries=plan.max_entries, max_bytes=plan.max_bytes)
+    @property
+    def is_away(self) -> bool:
+        """Whether a store that replicas share has not been reached since the start."""
+        return self.replica is not None and self.replica.is_away
 
     @property
     def is_stopping(self) -> bool:
@@ -192,25 +212,14 @@ class Server:
             if self.hub is not None:
                 await self.hub.stop()
 
-    def _cache(self, embedder: Embedder, later: Callable[[Callable[[], None]], object]) -> Cache:
-        """Return the plan's cache over the plan's store."""
-        plan = self.plan
-        options: dict[str, Any] = {
-            "embedder": embedder,
-            "policy": self.policy,
-            "make_index": index_maker(plan.index, embedder.dim),
-            "ttl": plan.ttl,
-            "vetoes": frozenset(VETOES) if plan.settings.verify_on_hit == "evidence" else frozenset(),
-            "later": later,
-        }
-        if plan.is_shared:
-            from recall_cli.server.replica import replica_cache
+    def _replica(self) -> Replica:
+        """Return what lets the proxy answer from the plan's shared store."""
+        from recall_cli.server.replica import Replica, replica_cache
 
-            assert plan.store is not None
-            return replica_cache(plan.store, durability=plan.durability, held_bytes=plan.held_bytes, **options)
-        store, self.degraded = _store(plan, embedder)
-        self.metrics.is_stand_in = self.degraded
-        return Cache(store=store, max_entries=plan.max_entries, max_bytes=plan.max_bytes, **options)
+        plan, url = self.plan, self.plan.store or ""
+        caps = {"max_entries": plan.max_entries, "max_bytes": plan.max_bytes}
+        options = {"durability": plan.durability, "held_bytes": plan.held_bytes, **self._options}
+        return Replica(self.proxy, lambda: replica_cache(url, **options), **caps)
 
     def close(self) -> None:
         """Store what waits, then release everything."""
@@ -238,6 +247,8 @@ class Server:
             await asyncio.sleep(1.0)
             with suppress(Exception):  # a price table that does not load must not end the flushing
                 await loop.run_in_executor(None, self.metrics.price)
+            if self.replica is not None and self.replica.is_away:
+                await loop.run_in_executor(None, self.replica.join_again)
             store = self.keeper.cache.store
             if isinstance(store, HotStore):
                 self.keeper.write(store.refresh)

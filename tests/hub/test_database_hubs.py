@@ -22,7 +22,7 @@ from recall_cli.hub.moving import carry, move_hub
 from recall_cli.hub.nouns import Document, HubEngine, NoSuchHub, Visibility
 from recall_cli.hub.pg_hubs import PostgresHubs
 from recall_cli.hub.place import DatabasePlace, opened
-from tests.postgres import Server
+from tests.postgres import Cable, Server
 
 LONG = Document("long.md", "A paragraph about invoices and refunds, again and again.\n\n" * 200, "Long", "", 12.5)
 
@@ -91,6 +91,23 @@ def test_a_server_serves_the_hubs_of_a_database(serve: Serve, place: DatabasePla
         assert server.ask("help", "reset a password").status == 401
         hubs.remove("help")
         assert server.ask("help", "reset a password").status == 404
+
+
+def test_a_server_that_starts_without_its_database_asks_callers_to_try_again(
+    serve: Serve, postgres: Server, place: DatabasePlace, cable: Cable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recall_cli.engine.pg_database.REST_S", 0.0)
+    with closing(PostgresHubs(place.url)) as hubs:
+        hubs.make("help", HASH)
+        ingest(hubs.open("help"), HASH, DOCUMENTS)
+    cable.unplug()
+    server = serve(place=replace(place, url=postgres.through(place.url, cable.folder)))
+    assert server.face.shown_names() == "not known, for the database does not answer"
+    answer = server.ask("help")
+    assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "unavailable", "5")
+    cable.plug()
+    assert server.ask("help").worded == ["reset.md"]
+    assert server.face.shown_names() == "help"
 
 
 def test_two_writers_of_one_hub_lose_nothing(place: DatabasePlace) -> None:

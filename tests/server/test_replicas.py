@@ -14,11 +14,14 @@ import pytest
 
 from recall_cli.engine import shared
 from recall_cli.engine.postgres import PostgresStore
+from recall_cli.errors import StoreAway, StoreError
+from recall_cli.server import run
+from recall_cli.server.settings import Settings
 from tests.postgres import Cable, Server
 from tests.server.answers import provider
 from tests.server.conftest import Start
 from tests.server.fake import EMBEDDER, FakeUpstream, Reply, RunningProxy, Seen, ask
-from tests.server.test_operation import Process
+from tests.server.test_operation import Process, get
 
 NEAR = "how do i reset my password"
 PAUSE = threading.Event()
@@ -203,3 +206,41 @@ def _hammer(proxy: Process) -> None:
             ask(proxy, f"What does article {n} of the catalogue cost?")  # type: ignore[arg-type]
         except OSError:
             return
+
+
+def test_a_replica_that_starts_without_its_database_passes_everything_on_and_joins_later(
+    start: Start, postgres: Server, database: str, cable: Cable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recall_cli.engine.pg_database.REST_S", 0.1)
+    other, _ = start(store=database)
+    ask(other)
+    other.settle()
+    cable.unplug()
+    proxy, upstream = start(store=postgres.through(database, cable.folder), admin=True)
+    for _ in range(2):
+        got = ask(proxy)
+        assert (got.status, got.outcome, got.reason) == (200, "BYPASS", "store_away")
+    assert len(upstream.seen) == 2
+    assert readiness(proxy) == "not reached yet: every request is passed on"
+    assert not proxy.server.metrics.store_ok
+    cable.plug()
+    soon(lambda: readiness(proxy) == "ok")
+    assert ask(proxy).outcome == "EXACT"
+    assert ask(proxy, NEAR).outcome == "SEMANTIC"
+    assert proxy.server.metrics.store_ok
+    soon(lambda: held(proxy) == 1 and proxy.server.metrics.held()[0] == 1)
+    assert ask(proxy, "What is the capital of France?").outcome == "MISS"
+    soon(lambda: held(other) == 2)
+    assert ask(other, "What is the capital of France?").outcome == "EXACT"
+
+
+def test_a_database_that_refuses_is_told_at_the_start(database: str) -> None:
+    for url in (database.replace("/test_", "/never_"), database.replace("recall_owner", "nobody_known")):
+        with pytest.raises(StoreError) as refused:
+            run.Server(run.Plan(Settings(), store=url, log=None), embedder=EMBEDDER)
+        assert not isinstance(refused.value, StoreAway)
+
+
+def readiness(proxy: RunningProxy) -> str:
+    store: str = json.loads(get(proxy, "/readyz")[1])["store"]
+    return store
