@@ -10,6 +10,7 @@ The loop runs inside the peer's environment, so it imports nothing but the stand
 | `{"op": "put", "prompts", "answers"}` | `{"ns": [...]}` |
 | `{"op": "get", "prompts"}` | `{"answers": [str or null], "scores": [float or null], "ns": [...], "cpu_ns": int}` |
 | `{"op": "stream", "prompts", "answers"}` | as `get`; a prompt that finds nothing is put before the next is asked |
+| `{"op": "pairs", "opening", "stored", "asked"}` | `{"answers", "scores"}`: for each, an empty cache that holds one |
 | `{"op": "flood", "prompt", "answer", "callers", "upstream_s"}` | `{"upstream_calls": int, "errors": [...]}` |
 | `{"op": "close"}` | `{}` |
 
@@ -104,6 +105,8 @@ def handle(adapter: Adapter, asked: Mapping[str, Any]) -> dict[str, Any]:
         return _get(adapter, [(turns(prompt), None) for prompt in asked["prompts"]])
     if op == "stream":
         return _get(adapter, _pairs(asked))
+    if op == "pairs":
+        return apart(adapter, asked["opening"], asked["stored"], asked["asked"])
     if op == "flood":
         return flood(adapter, turns(asked["prompt"]), asked["answer"], asked["callers"], asked["upstream_s"])
     if op == "close":
@@ -140,6 +143,23 @@ def _get(adapter: Adapter, asked: Sequence[tuple[Turns, str | None]]) -> dict[st
         if answer is None and fresh is not None:
             adapter.put(prompt, fresh)
     return {"answers": answers, "scores": scores, "ns": taken, "cpu_ns": time.process_time_ns() - busy}
+
+
+def apart(
+    adapter: Adapter, opening: Mapping[str, Any], stored: Sequence[str | list[str]], asked: Sequence[str | list[str]]
+) -> dict[str, Any]:
+    """Open a cache for each pair, in a folder of its own, put the one prompt and get the other."""
+    answers, scores = [], []
+    for number, (one, other) in enumerate(zip(stored, asked, strict=True)):
+        folder = os.path.join(opening["folder"], str(number))
+        os.mkdir(folder)
+        adapter.open({**opening, "folder": folder})
+        adapter.put(turns(one), "stored")
+        answer, score = adapter.get(turns(other))
+        answers.append(answer)
+        scores.append(score)
+    adapter.close()
+    return {"answers": answers, "scores": scores}
 
 
 def flood(adapter: Adapter, prompt: Turns, answer: str, callers: int, upstream_s: float) -> dict[str, Any]:

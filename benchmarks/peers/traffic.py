@@ -113,9 +113,9 @@ def arm(package: str, name: str = "", needs: tuple[str, ...] = (), **settings: A
 SEMANTIC = arm("litellm", "litellm, redis-semantic", ("redis",), mode="redis-semantic")
 DRIVEN = (
     Driven(arm("recall")),
-    Driven(arm("sulci"), (STATIC, MINILM), lambda cosine: cosine),
-    Driven(arm("redisvl", needs=("redis",)), (STATIC,), lambda cosine: 1 - cosine),
-    Driven(arm("gptcache"), (STATIC,), lambda cosine: (1 + cosine) / 2, most_runs=1),
+    Driven(arm("sulci"), (STATIC, MINILM), of_cosine=lambda cosine: cosine),
+    Driven(arm("redisvl", needs=("redis",)), of_cosine=lambda cosine: 1 - cosine, most_runs=1),
+    Driven(arm("gptcache"), most_runs=1),
     Driven(SEMANTIC, most_runs=1),
 )
 

@@ -1,16 +1,16 @@
 """Pairs that look alike, each against an empty cache, by the published protocol of fow-cache's harness.
 
 Store one side, ask the other; what should hit and what should not are two rates, and the best cutoff is the one that
-serves most while at most a given share of the traps is served. The harness itself comes in one package with all of its
-pairs, half of which are set aside for acceptance, so this is our own writing of its protocol; an argued label counts
-as the file has it.
+serves most while at most a given share of the traps is served; a pair whose label is arguable counts as a trap. The
+harness itself comes in one package with all of its pairs, half of which are set aside for acceptance, so this is our
+own writing of its protocol.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from recall_cli.core.opinion import load_opinion
 from recall_cli.core.policy import DEFAULT_TAU
 from recall_cli.measure import textworld
 from recall_cli.measure.pairs import Conversation, Pair, load_pairs
-from recall_cli.measure.pairs_eval import score, trap_report
+from recall_cli.measure.pairs_eval import DECIMALS, score, trap_report
 from recall_cli.measure.pairs_evidence import scorings
 
 if TYPE_CHECKING:
@@ -53,25 +53,28 @@ def sets(data: Path) -> dict[str, tuple[Pair, ...]]:
         pair
         for part in ("conv-parts", "conv-long")
         for file in sorted((folder / part).glob("*.jsonl"))
-        for pair in load_pairs(str(file)).pairs
+        for pair in strict(file)
     ]
     ours = textworld.pairs(OURS, OURS_SEED, "held-out", conversations=1.0)
-    return {PAIRS: load_pairs(str(folder / "pairs.jsonl")).pairs, TALKS: tuple(talks), WORLD_TALKS: tuple(ours)}
+    return {PAIRS: strict(folder / "pairs.jsonl"), TALKS: tuple(talks), WORLD_TALKS: tuple(ours)}
+
+
+def strict(file: Path) -> tuple[Pair, ...]:
+    """Return a file's pairs; where it says itself that the label depends on the business, serving is wrong."""
+    return tuple(replace(pair, same=pair.same and not pair.ambiguous) for pair in load_pairs(str(file)).pairs)
 
 
 def driven(peer: Asked, pairs: Sequence[Pair], work: Path, settings: Mapping[str, Any]) -> tuple[Bools, Floats]:
     """Return (whether a peer's package served the pair, its score), each of shape (n,); no score is -inf."""
-    served, scores = np.zeros(len(pairs), np.bool_), np.full(len(pairs), -np.inf)
-    for number, pair in enumerate(pairs):
-        with tempfile.TemporaryDirectory(dir=work) as folder:
-            peer.ask("open", **{**settings, "folder": folder})
-            peer.ask("put", prompts=[turns(pair.a)], answers=["cached"])
-            found = peer.ask("get", prompts=[turns(pair.b)])
-            peer.ask("close")
-        served[number] = found["answers"][0] is not None
-        if found["scores"][0] is not None:
-            scores[number] = found["scores"][0]
-    return served, scores
+    with tempfile.TemporaryDirectory(dir=work) as folder:
+        found = peer.ask(
+            "pairs",
+            opening={**settings, "folder": folder},
+            stored=[turns(pair.a) for pair in pairs],
+            asked=[turns(pair.b) for pair in pairs],
+        )
+    served = np.array([answer is not None for answer in found["answers"]])
+    return served, np.array([-np.inf if score is None else score for score in found["scores"]]).round(DECIMALS)
 
 
 def turns(side: str | Conversation) -> list[str]:
@@ -164,18 +167,25 @@ DRIVEN = (
 )
 
 
-def driven_rows(bench: Bench, one: Driven, all_pairs: Mapping[str, Sequence[Pair]]) -> Iterator[Row]:
-    """Yield the rows of one package over all sets."""
+def driven_rows(
+    bench: Bench, one: Driven, all_pairs: Mapping[str, Sequence[Pair]], vectors: Mapping[str, str]
+) -> Iterator[Row]:
+    """Yield the rows of one package over all sets.
+
+    :param vectors: files of vectors by embedder, where it is too slow to be asked again for every setting.
+    """
     told = {"embedder": one.arm.settings["embedder"], "how": "package"}
+    opening = one.arm.opening("") | {"vectors": vectors.get(told["embedder"])}
     try:
         with bench.opened(one.arm) as (peer, opened):
             for name, pairs in all_pairs.items():
                 if one.talks_only and name == PAIRS:
                     continue
-                served, _ = driven(peer, pairs, bench.stores, one.arm.opening(""))
-                yield row(name, one.arm.name, pairs, served, setting="default", threshold=opened["threshold"], **told)
+                served, _ = driven(peer, pairs, bench.stores, opening)
+                yield row(name, one.arm.name, pairs, served, setting="default", threshold=opened["threshold"],
+                          scale=opened["scale"], **told)  # fmt: skip
                 if one.loosest is not None:
-                    _, scores = driven(peer, pairs, bench.stores, one.arm.opening("") | {"threshold": one.loosest})
+                    _, scores = driven(peer, pairs, bench.stores, opening | {"threshold": one.loosest})
                     yield from best_rows(name, one.arm.name, pairs, scores, **told)
     except (PeerError, VenvError) as error:
         yield bench.not_run(WORKLOAD, one.arm, str(error))
@@ -187,7 +197,17 @@ def run(bench: Bench) -> list[Row]:
     if bench.quick:
         all_pairs = {name: pairs[:: len(pairs) // 12] for name, pairs in all_pairs.items()}
     rows = [found for name, pairs in all_pairs.items() for found in own_rows(name, pairs, opinion=not bench.quick)]
-    return [
-        *rows,
-        *(found for one in DRIVEN if bench.asks_for(one.arm.package) for found in driven_rows(bench, one, all_pairs)),
-    ]
+    with tempfile.TemporaryDirectory(dir=bench.stores) as folder:
+        vectors = {MINILM: keep_vectors(MINILM, all_pairs, Path(folder) / "vectors.npz")}
+        for one in DRIVEN:
+            if bench.asks_for(one.arm.package):
+                rows += driven_rows(bench, one, all_pairs, vectors)
+    return rows
+
+
+def keep_vectors(embedder: str, all_pairs: Mapping[str, Sequence[Pair]], file: Path) -> str:
+    """Write the vectors of all texts that a cache may look at; return the file's name."""
+    sides = [turns(side) for pairs in all_pairs.values() for pair in pairs for side in (pair.a, pair.b)]
+    texts = list(dict.fromkeys(text for side in sides for text in side[-1 - WINDOW :]))
+    np.savez(file, texts=np.array(texts), vectors=loaded(embedder).embed_many(texts))
+    return str(file)
