@@ -34,7 +34,8 @@ class Recall:
             tau=threshold,
             max_entries=settings["capacity"],
         )
-        return {"threshold": threshold, "scale": "cosine similarity", "embedder": self.cache.embedder.name}
+        known = threshold if settings.get("policy", "static") == "static" else None
+        return {"threshold": known, "scale": "cosine similarity", "embedder": self.cache.embedder.name}
 
     def put(self, turns: Turns, answer: str) -> None:
         from recall_cli import Completion

@@ -24,7 +24,7 @@ from benchmarks.peers.venvs import VenvError
 from recall_cli.core.policy import DEFAULT_TAU
 
 WORKLOAD = "streams"
-RUNS, SLOW_RUNS, SEED = 5, 2, 6_000
+RUNS, SLOW_RUNS, SEED = 5, 1, 6_000
 """Streams of each set, and those of them that arms see which run a transformer: milliseconds a prompt."""
 STATIC, MINILM = "static", "minilm"
 SETS = (WORLD, INTENTS)

@@ -15,8 +15,11 @@ from benchmarks.peers import streams, traffic, traps, vcache
 from benchmarks.peers.adapt_recall import Recall
 from benchmarks.peers.bench import Bench
 from benchmarks.peers.protocol import Adapter, Found, Turns, handle
+from benchmarks.peers.quality_view import quality
 from benchmarks.peers.roster import Arm
 from benchmarks.peers.streams import WORLD, Count, Job
+from recall_cli.cli.blocks import Table
+from recall_cli.cli.draw import to_markdown
 from recall_cli.measure import eval_static, textworld
 from recall_cli.measure.eval_texts import TextWorld
 from recall_cli.measure.trace import Stream, Trace
@@ -269,3 +272,46 @@ def test_a_job_replays_every_promise(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert set(done.counts) == {f"adaptive {b:g}" for b in streams.BUDGETS} | {f"vcache {d:g}" for d in streams.DELTAS}
     with np.load(kept) as held:
         assert len(held["texts"]) == len(held["vectors"]) == QUERIES
+
+
+# Tables
+
+
+def table_rows(block: object) -> tuple[tuple[str, ...], ...]:
+    assert isinstance(block, Table)
+    return block.rows
+
+
+def cells(block: object, *names: str) -> tuple[str, ...]:
+    (found,) = [row for row in table_rows(block) if row[: len(names)] == names]
+    return found[len(names) :]
+
+
+def test_tables_tell_who_set_what_and_what_came_of_it() -> None:
+    base = {"ran": True, "embedder": "static", "budget": None}
+    flow = base | {"workload": "streams", "set": WORLD}
+    best = {"setting": "hindsight", "budget": 0.05}
+    pairs = textworld.pairs(40, 6, "held-out", conversations=1.0)
+    all_served, none = np.ones(40, np.bool_), np.zeros(40, np.bool_)
+    rows = [
+        flow | {"arm": "peer", "setting": "default", "threshold": 0.85} | streams.rates([Count(80, 40, 10, 20)]),
+        flow | {"arm": "peer", "threshold": None} | best | streams.rates([Count(80, 0, 0, 20)]),
+        flow | {"arm": "vcache", "setting": "default", "delta": 0.02} | streams.rates([Count(80, 8, 2, 0)]),
+        flow | {"arm": "recall adaptive", "setting": "promise", "budget": 0.01} | streams.rates([Count(50, 5, 0, 50)]),
+        *(
+            traps.row(name, arm, pairs, served, embedder="static", setting="default", threshold=0.8)
+            for name in (traps.PAIRS, traps.TALKS, traps.WORLD_TALKS)
+            for arm, served in (("peer", all_served), ("recall", none))
+        ),
+        {"workload": "traps", "arm": "gone", "ran": False, "why": "", "published": []},
+    ]
+    world, intents, _, alike, talks, _ = quality(rows)
+    assert [row[0] for row in table_rows(world)] == ["recall adaptive", "peer", "vcache", "peer"]
+    assert cells(world, "peer", "default 0.85", "static")[1:] == ("25.0 % [14.2, 40.2]", "50.0 %", "10.0 %")
+    assert cells(world, "peer", "best for 5 % *: none", "static")[1:] == ("–", "20.0 %", "0.0 %")
+    assert cells(world, "vcache", "default 2 %", "static")
+    assert cells(world, "recall adaptive", "promise 1 %", "static")
+    assert table_rows(intents) == ()
+    assert cells(alike, "peer", "default 0.8", "static")[1].startswith("100 % [")
+    assert cells(talks, "recall", "default 0.8", "static")[3].startswith("0 % [")
+    assert "gone" not in to_markdown([world, alike, talks])
