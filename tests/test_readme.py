@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+from benchmarks.peers import view as peers
 from recall_cli.cli import ann, bench, hub_eval, savings
 from recall_cli.cli import eval_views as evaluation
 from recall_cli.cli.app import app, main
@@ -27,6 +28,7 @@ VIEWS = {
     "eval": evaluation.view,
     "hub eval": hub_eval.view,
     "savings": savings.view,
+    "benchmarks/peers": peers.view,
 }
 RECORDED = re.compile(
     r"(<!-- recall:result (\S+) blocks=([\d,]+)(?: entries=(\d+))? -->\n)(.*?)(<!-- /recall:result -->)", re.S

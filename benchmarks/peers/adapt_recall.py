@@ -1,6 +1,6 @@
 """recall as a library: a cache in a SQLite file, opened by the one call that README gives.
 
-Settings of its own: `policy` ("static", the default, or "adaptive"), `exact` (no embedder: only equal requests hit).
+Settings of its own: `policy` ("static", the default, or "adaptive"), `memory` (no file).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Recall:
         self.close()
         threshold = DEFAULT_TAU if settings["threshold"] is None else settings["threshold"]
         self.cache = open_cache(
-            Path(settings["folder"]) / "answers.db",
+            None if settings.get("memory") else Path(settings["folder"]) / "answers.db",
             embedder=loaded(settings["embedder"] or "static"),
             policy=settings.get("policy", "static"),
             tau=threshold,

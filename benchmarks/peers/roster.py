@@ -96,6 +96,7 @@ HUB = "its default model is fetched from a model hub"
 
 ARMS = (
     Arm("recall", "recall", "adapt_recall"),
+    Arm("recall, in memory", "recall", "adapt_recall", {"memory": True}),
     Arm("gptcache, our embedder", "gptcache", "adapt_gptcache", {"embedder": "static"}),
     Arm("gptcache, its embedder", "gptcache", "adapt_gptcache"),
     Arm("gptcache, exact map", "gptcache", "adapt_gptcache", {"mode": "exact"}, ("exact",)),

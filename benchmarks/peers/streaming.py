@@ -24,6 +24,8 @@ SETTLE_S = 0.5
 """What a proxy may take to store an answer after it was sent."""
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
 MODES = ("stream", "whole")
+KINDS = {"openai": ("text", "text with usage", "tool call"), "anthropic": ("text", "tool call")}
+"""OpenAI's streams tell the usage where they are asked to, Anthropic's always."""
 
 Ask = Mapping[str, Any]
 
@@ -46,8 +48,8 @@ def run(bench: Bench) -> list[Row]:
         rows += [bench.not_run("streaming", proxy, why) for proxy, why in absent.items()]
         for proxy, running in up.items():
             # Far apart, or a semantic cache answers one case with another's.
-            prompts = iter(sentences(16, seed=8))
-            for api, kind in itertools.product(("openai", "anthropic"), ("text", "tool call")):
+            prompts = iter(sentences(20, seed=8))
+            for api, kind in [(api, kind) for api, kinds in KINDS.items() for kind in kinds]:
                 for first, then in itertools.product(MODES, MODES):
                     prompt = f"{next(prompts)}{' tool' if kind == 'tool call' else ''}"
                     told = case(proxy, running, api, kind, (first, then), prompt)
@@ -60,13 +62,13 @@ def case(proxy: Proxy, up: Up, api: str, kind: str, modes: tuple[str, str], prom
     told: Row = {"provider": api, "kind": f"{kind}, {modes[0]} then {modes[1]}"}
     if api not in proxy.apis:
         return told | {"replayed": False, "faults": ["it does not speak this API"]}
-    expected = answer_of(api, prompt)
+    expected = answer_of(api, prompt, modes[1], usage=kind == "text with usage")
     before = up.calls()
     try:
-        ask(api, up.url, prompt, modes[0])
+        ask(api, up.url, prompt, modes[0], usage=kind == "text with usage")
         time.sleep(SETTLE_S)
         between = up.calls()
-        got = ask(api, up.url, prompt, modes[1])
+        got = ask(api, up.url, prompt, modes[1], usage=kind == "text with usage")
     except Exception as error:
         return told | {"replayed": False, "faults": [f"{type(error).__name__}: {error}"[:200]]}
     replayed = up.calls() == between and between == before + 1
@@ -78,21 +80,28 @@ def faults(got: Got, expected: Got) -> list[str]:
     return [name for name in ("text", "tools", "usage", "ended") if getattr(got, name) != getattr(expected, name)]
 
 
-def answer_of(api: str, prompt: str) -> Got:
+def answer_of(api: str, prompt: str, mode: str, *, usage: bool = False) -> Got:
     """Return what the provider answers."""
+    told = (upstream.INPUT, upstream.OUTPUT) if usage or api == "anthropic" or mode == "whole" else None
     tools = ((upstream.TOOL, json.dumps(upstream.ARGUMENTS)),) if "tool" in prompt else ()
     ends = {"openai": ("stop", "tool_calls"), "anthropic": ("end_turn", "tool_use")}[api]
     text = "" if tools else upstream.answer_to(prompt)
-    return Got(text, tools, (upstream.INPUT, upstream.OUTPUT), ends[bool(tools)])
+    return Got(text, tools, told, ends[bool(tools)])
 
 
-def ask(api: str, url: str, prompt: str, mode: str) -> Got:
-    """Ask with the official SDK of the API."""
+def ask(api: str, url: str, prompt: str, mode: str, *, usage: bool = False) -> Got:
+    """Ask with the official SDK of the API.
+
+    :param usage: ask OpenAI's stream for the tokens that it took.
+    """
     messages = [{"role": "user", "content": prompt}]
-    return (ask_openai if api == "openai" else ask_anthropic)(url, messages, "tool" in prompt, mode)
+    tool = "tool" in prompt
+    if api == "openai":
+        return ask_openai(url, messages, mode, tool=tool, usage=usage)
+    return ask_anthropic(url, messages, mode, tool=tool)
 
 
-def ask_openai(url: str, messages: Any, tool: bool, mode: str) -> Got:
+def ask_openai(url: str, messages: Any, mode: str, *, tool: bool, usage: bool) -> Got:
     """Ask with the package `openai`."""
     from openai import OpenAI
 
@@ -104,15 +113,17 @@ def ask_openai(url: str, messages: Any, tool: bool, mode: str) -> Got:
         if mode == "whole":
             body = client.chat.completions.create(**asked)
         else:
-            with client.chat.completions.stream(**asked, stream_options={"include_usage": True}) as stream:
+            if usage:
+                asked["stream_options"] = {"include_usage": True}
+            with client.chat.completions.stream(**asked) as stream:
                 body = stream.get_final_completion()
     (choice,) = body.choices
     calls = tuple((one.function.name, canonical(one.function.arguments)) for one in choice.message.tool_calls or ())
-    usage = None if body.usage is None else (body.usage.prompt_tokens, body.usage.completion_tokens)
-    return Got(choice.message.content or "", calls, usage, choice.finish_reason)
+    took = None if body.usage is None else (body.usage.prompt_tokens, body.usage.completion_tokens)
+    return Got(choice.message.content or "", calls, took, choice.finish_reason)
 
 
-def ask_anthropic(url: str, messages: Any, tool: bool, mode: str) -> Got:
+def ask_anthropic(url: str, messages: Any, mode: str, *, tool: bool) -> Got:
     """Ask with the package `anthropic`."""
     from anthropic import Anthropic
 

@@ -38,6 +38,8 @@ NAMES = (
     "policy",
     "against",
     "target",
+    "setting",
+    "budget",
     "namespace",
     "connections",
     "hub",

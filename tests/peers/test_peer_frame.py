@@ -145,4 +145,4 @@ def test_hits_are_timed_and_checked_and_what_does_not_start_is_a_row(tmp_path: P
     assert "ended during hello" in absent[0]["why"]
     ran = [row for row in rows if row["ran"]]
     assert [row["kind"] for row in ran] == ["exact", "semantic"]
-    assert all(row["right"] == 1 and row["us"]["p50"] > 0 for row in ran)
+    assert all(row["right"] == 1 and row["lookup_us"]["p50"] > 0 for row in ran)

@@ -44,16 +44,25 @@ def provider() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("mode", streaming.MODES)
+@pytest.mark.parametrize("usage", [False, True])
 @pytest.mark.parametrize("prompt", ["ferries at noon", "call the tool"])
-@pytest.mark.parametrize("api", ["openai", "anthropic"])
-def test_the_sdks_find_no_fault_in_the_provider_itself(provider: str, api: str, prompt: str, mode: str) -> None:
-    assert streaming.faults(streaming.ask(api, provider, prompt, mode), streaming.answer_of(api, prompt)) == []
+@pytest.mark.parametrize("api", streaming.KINDS)
+def test_the_sdks_find_no_fault_in_the_provider_itself(
+    provider: str, api: str, prompt: str, usage: bool, mode: str
+) -> None:
+    got = streaming.ask(api, provider, prompt, mode, usage=usage)
+    assert streaming.faults(got, streaming.answer_of(api, prompt, mode, usage=usage)) == []
 
 
 def test_a_fault_is_named() -> None:
-    right = streaming.answer_of("openai", "call the tool")
+    right = streaming.answer_of("openai", "call the tool", "whole")
     assert streaming.faults(streaming.Got("", (), None, "stop"), right) == ["tools", "usage", "ended"]
-    assert streaming.faults(streaming.answer_of("openai", "other"), right) == ["text", "tools", "ended"]
+    assert streaming.faults(streaming.answer_of("openai", "other", "stream"), right) == [
+        "text",
+        "tools",
+        "usage",
+        "ended",
+    ]
 
 
 def direct(provider: str, **more: object) -> tuple[Proxy, Up]:
