@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+from benchmarks import first_steps
 from benchmarks.peers import view as peers
 from recall_cli.cli import ann, bench, hub_eval, savings
 from recall_cli.cli import eval_views as evaluation
@@ -29,6 +30,7 @@ VIEWS = {
     "hub eval": hub_eval.view,
     "savings": savings.view,
     "benchmarks/peers": peers.view,
+    "benchmarks/first_steps": first_steps.view,
 }
 RECORDED = re.compile(
     r"(<!-- recall:result (\S+) blocks=([\d,]+)(?: entries=(\d+))? -->\n)(.*?)(<!-- /recall:result -->)", re.S
