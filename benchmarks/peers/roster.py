@@ -50,6 +50,8 @@ class Arm:
     needs: tuple[str, ...] = ()
     bounded: bool = True
     """Whether it can be told how many entries to hold."""
+    most_entries: int = 10_000
+    """With how many it is timed at most: each put of one peer writes all that is stored, 10,000 take minutes."""
     absent: str = ""
     """Why it is known not to run here; it is not tried."""
 
@@ -113,7 +115,8 @@ ARMS = (
     Arm("litellm, qdrant-semantic", "litellm", "adapt_litellm", absent="it takes a Qdrant server; none was set up"),
     Arm("litellm, valkey-semantic", "litellm", "adapt_litellm",
         absent="it takes Valkey with its search module; none was set up"),
-    Arm("sulci, our embedder", "sulci", "adapt_sulci", {"embedder": "static"}, ("semantic",), bounded=False),
+    Arm("sulci, our embedder", "sulci", "adapt_sulci", {"embedder": "static"}, ("semantic",), bounded=False,
+        most_entries=1_000),
     Arm("sulci, its embedder", "sulci", "adapt_sulci",
         absent=f"{HUB} (all-MiniLM-L6-v2, by sentence-transformers); its int8 form stands in for it as minilm"),
 )  # fmt: skip
