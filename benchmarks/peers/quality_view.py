@@ -15,7 +15,8 @@ LOOSER = max(BUDGETS)
 READING = (
     "Rates with 95 % intervals. Right and wrong are of all requests, repeats among them. * chosen with the answers "
     "known: nobody could set it beforehand. static is recall's embedder, for all; minilm is the int8 form of the model "
-    "that sulci embeds with by default. vcache is the policy of its paper, written by us; its promise is of queries."
+    "that sulci embeds with by default. vcache is the policy of its paper, written by us; its promise is of queries. "
+    "Rules were replayed; each package answered the first questions itself, and ≈ marks one that did otherwise."
 )
 TRAPS_READING = (
     "Each pair meets an empty cache: served of what should hit, and of the traps. adaptive and vcache learn from "
@@ -47,7 +48,7 @@ def on_traffic(name: str, rows: Sequence[Row]) -> Block:
     """Return what each cache did over the streams of one set."""
     shown = [
         (
-            row["arm"],
+            row["arm"] + ("" if row.get("follows_replay", True) else " ≈"),
             set_to(row),
             row["embedder"],
             rate(row["hit_rate"], row["hit_rate_interval"]),

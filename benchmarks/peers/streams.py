@@ -109,6 +109,14 @@ def stream(data: Path, name: str, seed: int, by: str = "static") -> trace.Stream
     return replace(found, vectors=loaded(by).embed_many(texts)[[place[text] for text in found.prompts]])
 
 
+def of_job(job: Job) -> trace.Stream:
+    """Return the stream of a job that is done; its vectors are read where they were kept."""
+    if job.vectors is None:
+        return stream(job.data, job.name, job.seed, job.embedder)
+    with np.load(job.vectors) as held:
+        return replace(stream(job.data, job.name, job.seed), vectors=held["vectors"])
+
+
 def replayed(job: Job) -> Replayed:
     """Return what recall's policies, vCache's and the static cutoffs do over one stream."""
     with one_thread():

@@ -3,7 +3,8 @@
 Every arm is seen at what it is set to by default and, where it has a number to set, at the best one in hindsight: the
 most hits with at most 1 % and 5 % of them wrong. Nobody knows that number beforehand, and the row says so. `embedder`
 is whose vectors decided: `static` is recall's default, `minilm` the int8 form of the model that sulci embeds with by
-default. `how` is "package" where the peer's own software ran, "replay" where its rule was replayed over our vectors.
+default. `how` is "replay" where a rule was replayed over our vectors, and "package" where the peer's own software ran
+as well: over the first CHECKED questions, to see whether its hits are the replay's (`follows_replay`).
 """
 
 from __future__ import annotations
@@ -15,17 +16,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.peers import streams, vcache
 from benchmarks.peers.bench import Bench, Row
-from benchmarks.peers.client import Peer, PeerError
+from benchmarks.peers.client import PeerError
 from benchmarks.peers.roster import Arm
 from benchmarks.peers.streams import BUDGETS, DELTAS, INTENTS, OPINION, WORLD, Count, Job, Replayed
 from benchmarks.peers.venvs import VenvError
 from recall_cli.core.policy import DEFAULT_TAU
+from recall_cli.measure import eval_static, trace
 
 WORKLOAD = "streams"
 RUNS, SLOW_RUNS, SEED = 5, 1, 6_000
 """Streams of each set, and those of them that arms see which run a transformer: milliseconds a prompt."""
+CHECKED = 600
+"""Questions that each package is asked itself: some take a quarter of an hour for a stream."""
 STATIC, MINILM = "static", "minilm"
 SETS = (WORLD, INTENTS)
 
@@ -68,7 +74,7 @@ def run(bench: Bench) -> list[Row]:
                 if jobs:
                     done = streams.all_replayed(jobs, min(len(jobs), os.cpu_count() or 1))
                     found = Set(name, embedder, jobs, done)
-                    rows += [*replayed_rows(found), *driven_rows(bench, found)]
+                    rows += [*default_rows(bench, found), *replayed_rows(found)]
     return rows
 
 
@@ -94,15 +100,13 @@ def replayed_rows(found: Set) -> Iterator[Row]:
 
 
 @dataclass(frozen=True, slots=True)
-class Driven:
-    """An arm whose package is run."""
+class Static:
+    """A package that serves from one cutoff on, whatever scale it tells it on."""
 
     arm: Arm
+    cosine: Callable[[float], float] = float
+    """The cosine that a threshold of its own scale stands for."""
     embedders: tuple[str, ...] = (STATIC,)
-    of_cosine: Callable[[float], float] | None = None
-    """Its threshold for a cosine, where the best one is to be set; None: its default alone."""
-    most_runs: int = RUNS
-    """Streams it is run over: some take a quarter of an hour for what others do in a minute."""
 
 
 def arm(package: str, name: str = "", needs: tuple[str, ...] = (), **settings: Any) -> Arm:
@@ -111,47 +115,35 @@ def arm(package: str, name: str = "", needs: tuple[str, ...] = (), **settings: A
 
 
 SEMANTIC = arm("litellm", "litellm, redis-semantic", ("redis",), mode="redis-semantic")
-DRIVEN = (
-    Driven(arm("recall")),
-    Driven(arm("sulci"), (STATIC, MINILM), of_cosine=lambda cosine: cosine),
-    Driven(arm("redisvl", needs=("redis",)), of_cosine=lambda cosine: 1 - cosine, most_runs=1),
-    Driven(arm("gptcache"), most_runs=1),
-    Driven(SEMANTIC, most_runs=1),
+PACKAGES = (
+    Static(arm("recall")),
+    Static(arm("sulci"), embedders=(STATIC, MINILM)),
+    Static(arm("redisvl", needs=("redis",)), lambda distance: 1 - distance),
+    Static(arm("gptcache"), lambda score: 2 * score - 1),
+    Static(SEMANTIC),
 )
 
 
-def driven_rows(bench: Bench, found: Set) -> Iterator[Row]:
-    """Yield the rows of the packages that run: at their default, and where they take a cosine at the best one."""
-    for one in DRIVEN:
+def default_rows(bench: Bench, found: Set) -> Iterator[Row]:
+    """Yield a row for each package at its default cutoff: its rule replayed, and whether the package follows it."""
+    first = found.jobs[0]
+    asked = streams.of_job(first)
+    start = asked.reordered(np.arange(min(CHECKED, len(asked))))
+    grid = eval_static.grid(trace.Trace(start))
+    for one in PACKAGES:
         if found.embedder not in one.embedders or not bench.asks_for(one.arm.package):
             continue
-        settings: list[dict[str, Any]] = [{"setting": "default", "threshold": None}]
-        best = {budget: found.best_cutoff(budget) for budget in BUDGETS}
-        if one.of_cosine is not None:
-            settings += [
-                {"setting": "hindsight", "budget": budget, "threshold": one.of_cosine(cutoff)}
-                for budget, cutoff in best.items()
-                if cutoff is not None
-            ]
+        opening = one.arm.opening("") | {"embedder": found.embedder}
+        if first.vectors is not None:
+            opening["vectors"] = str(first.vectors)
         try:
             with bench.opened(one.arm) as (peer, _):
-                for setting in settings:
-                    counts, told = over_streams(peer, bench.stores, one, found, setting["threshold"])
-                    yield found.row(one.arm.name, counts, how="package", **setting | told)
+                did, told = streams.driven(peer, start, bench.stores, opening)
         except (PeerError, VenvError) as error:
             yield bench.not_run(WORKLOAD, one.arm, str(error))
-
-
-def over_streams(
-    peer: Peer, stores: Path, one: Driven, found: Set, threshold: float | None
-) -> tuple[list[Count], dict[str, Any]]:
-    """Run a package over the set's streams; return what it did over each, and the threshold that it tells."""
-    counts: list[Count] = []
-    told: dict[str, Any] = {}
-    for job in found.jobs[: one.most_runs]:
-        opening = one.arm.opening("") | {"embedder": found.embedder, "threshold": threshold}
-        if job.vectors is not None:
-            opening["vectors"] = str(job.vectors)
-        count, told = streams.driven(peer, streams.stream(job.data, job.name, job.seed), stores, opening)
-        counts.append(count)
-    return counts, {"threshold": told["threshold"], "scale": told["scale"]}
+            continue
+        cutoff = min(eval_static.TAUS, key=lambda tau: abs(tau - one.cosine(told["threshold"])))
+        counts = [streams.at_cutoff(replay.grid, cutoff) for replay in found.replayed]
+        yield found.row(one.arm.name, counts, how="package", setting="default", threshold=told["threshold"],
+                        scale=told["scale"], cosine=cutoff, checked=len(start),
+                        follows_replay=did == streams.at_cutoff(grid, cutoff))  # fmt: skip

@@ -202,9 +202,9 @@ def test_another_embedder_sees_the_same_questions(asked: Stream) -> None:
 
 def test_streams_give_a_row_for_each_arm_and_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(streams, "source", lambda data, name: TextWorld(name, QUERIES))
-    ours = next(one for one in traffic.DRIVEN if one.arm.package == "recall")
-    gone = traffic.Driven(Arm("gone", "recall", "adapt_nobody"))
-    monkeypatch.setattr(traffic, "DRIVEN", (ours, gone))
+    ours = next(one for one in traffic.PACKAGES if one.arm.package == "recall")
+    gone = traffic.Static(Arm("gone", "recall", "adapt_nobody"))
+    monkeypatch.setattr(traffic, "PACKAGES", (ours, gone))
     monkeypatch.setattr(traffic, "SETS", (WORLD,))
     rows = traffic.run(Bench(tmp_path, tmp_path, quick=True))
     absent = [row for row in rows if not row["ran"]]
@@ -212,6 +212,9 @@ def test_streams_give_a_row_for_each_arm_and_setting(monkeypatch: pytest.MonkeyP
     ran = [row for row in rows if row["ran"]]
     keys = [(row["arm"], row["setting"], row["budget"]) for row in ran]
     assert len(set(keys)) == len(keys)
+    (package,) = [row for row in ran if row["how"] == "package"]
+    assert package["follows_replay"] is True
+    assert (package["checked"], package["cosine"]) == (QUERIES, 0.8)
     for row in ran:
         assert row["queries"] + row["exact_hits"] == QUERIES
         if row["setting"] == "hindsight" and row["hits"]:
@@ -267,11 +270,11 @@ def test_the_published_sets_are_read_as_they_are(shared_data: Path) -> None:
 
 def test_a_job_replays_every_promise(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(streams, "source", lambda data, name: TextWorld(name, QUERIES))
-    kept = tmp_path / "vectors.npz"
-    (done,) = streams.all_replayed([Job(Path(), WORLD, 1, "static", vectors=kept)], processes=1)
+    job = Job(Path(), WORLD, 1, "hash-v1", vectors=tmp_path / "vectors.npz")
+    (done,) = streams.all_replayed([job], processes=1)
     assert set(done.counts) == {f"adaptive {b:g}" for b in streams.BUDGETS} | {f"vcache {d:g}" for d in streams.DELTAS}
-    with np.load(kept) as held:
-        assert len(held["texts"]) == len(held["vectors"]) == QUERIES
+    # The file is read again, and not the default's vectors taken for it.
+    np.testing.assert_array_equal(streams.of_job(job).vectors, streams.stream(Path(), WORLD, 1, "hash-v1").vectors)
 
 
 # Tables
