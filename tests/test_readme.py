@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from benchmarks import first_steps
+from benchmarks import first_steps, serve_view
 from benchmarks.peers import view as peers
 from recall_cli.cli import ann, bench, hub_eval, savings
 from recall_cli.cli import eval_views as evaluation
@@ -31,6 +31,7 @@ VIEWS = {
     "savings": savings.view,
     "benchmarks/peers": peers.view,
     "benchmarks/first_steps": first_steps.view,
+    "benchmarks/serve": serve_view.view,
 }
 RECORDED = re.compile(
     r"(<!-- recall:result (\S+) blocks=([\d,]+)(?: entries=(\d+))? -->\n)(.*?)(<!-- /recall:result -->)", re.S
