@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from benchmarks.peers.headline import headline
 from benchmarks.peers.quality_view import quality
 from benchmarks.peers.streaming import KINDS
 from recall_cli.cli.blocks import NONE, Block, Line, count, number, percent, rate, table
@@ -23,12 +24,13 @@ APIS = {"openai": "OpenAI", "anthropic": "Anthropic"}
 
 
 def view(result: Result) -> Sequence[Block]:
-    """Return the tables: hits, proxies, behaviour, streams; right and wrong answers; and what did not run."""
+    """Return a line a cache; hits, proxies, behaviour, streams; right and wrong answers; and what did not run."""
     ran: dict[str, list[Row]] = {}
     for row in result.rows:
         if row["ran"]:
             ran.setdefault(row["workload"], []).append(row)
     return [
+        headline(result.rows),
         hits(ran.get("latency", [])),
         proxies(ran.get("throughput", [])),
         behaviour(ran.get("flood", []), ran.get("eviction", [])),

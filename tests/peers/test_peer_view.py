@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.peers.headline import headline
 from benchmarks.peers.view import view
 from recall_cli.cli.blocks import Table
 from recall_cli.cli.draw import to_markdown
@@ -64,14 +65,14 @@ def line(block: Any, *names: str) -> tuple[str, ...]:
 
 
 def test_a_faster_peer_stands_beside_recall_as_faster_and_a_wrong_one_as_wrong() -> None:
-    hits = view(document())[0]
+    hits = view(document())[1]
     assert line(hits, "recall")[2:4] == ("12.0 / 20.0", "1")
     assert line(hits, "a map")[2:4] == ("6.0 / –", "0.50 [0.45, 0.55]")
     assert line(hits, "a liar")[2] == "1.0 / 2.0 (50.0 % right)"
 
 
 def test_proxies_and_what_they_ask_of_the_provider() -> None:
-    _, proxies, behaviour, streams, *_ = view(document())
+    _, _, proxies, behaviour, streams, *_ = view(document())
     assert line(proxies, "slow proxy", "exact")[2:4] == ("10.0", "0.0050 [0.0045, 0.0055]")
     assert line(behaviour, "recall serve", "proxy")[2:] == ("1 of 16", "10.0 % [5.0, 20.0]", "10.0 %", "3")
     assert line(behaviour, "slow proxy", "proxy")[2:] == ("16 of 16, with errors", "–", "–", "–")
@@ -97,3 +98,16 @@ def test_two_runs_are_compared_by_the_command(speed: float, said: str) -> None:
     }
     assert verdicts["latency, recall, exact, entries=1000", "lookup_us.p50"] == said
     assert ("throughput, slow proxy, exact, connections=64", "requests_per_s") in verdicts
+
+
+def test_the_headline_gives_each_cache_its_own_figures_and_a_dash_for_what_it_is_not() -> None:
+    result = document()
+    judged = {"workload": "traps", "set": "fow-cache-dev", "setting": "default", "embedder": "static", "ran": True}
+    result.rows += [
+        judged | {"arm": "recall", "hit_rate": 0.5, "trap_rate": 0.6},
+        judged | {"arm": "gptcache", "hit_rate": 0.9, "trap_rate": 0.9},
+        judged | {"arm": "recall", "setting": "hindsight", "hit_rate": 1.0, "trap_rate": 0.0},
+    ]
+    table = headline(result.rows)
+    assert line(table, "recall")[1:] == ("12", "–", "2,000", "1", "1 of 1", "0 of 1", "50 %", "60 %")
+    assert line(table, "GPTCache")[1:] == ("–", "–", "–", "–", "–", "–", "90 %", "90 %")
