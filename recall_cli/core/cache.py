@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -88,7 +88,6 @@ class Cache:
         self._used: dict[int, float] = {}
         self._owed = Owed(later)
         self._witness = Witness(self._text)
-        self._learned: set[int] = set()
         self._rehydrate()
 
     def __len__(self) -> int:
@@ -263,10 +262,7 @@ class Cache:
             self.policy.observe(request.namespace, evidence, same=same)
             with self._lock:
                 if entry in self._shelf:
-                    record = self._witness.record(entry)
-                    record.labels += 1
-                    record.wrong += not same
-                    self._learned.add(entry)
+                    self._witness.judge(entry, same=same)
         # Where a hit was checked and not found wrong, the stored answer stands.
         return found.decision.outcome is Outcome.MISS or same is False
 
@@ -284,22 +280,24 @@ class Cache:
         with self._writing:
             with self._lock:
                 used, self._used = self._used, {}
-                learned, self._learned = self._learned, set()
-                records = {id: self._witness.record(id) for id in learned if id in self._shelf}
-                rows = {id: (r.group, r.labels, r.wrong) for id, r in records.items()}
+                judged, self._witness.judged = self._witness.judged, set()
+                records = self._witness.records(judged)
             try:
                 if used:
                     self.store.touch(used)
                     used = {}
-                if learned:
-                    self.store.learn(rows)
-                    if self.policy.learns:
-                        self.store.save("policy", self.policy.state())
+                if judged:
+                    self._persist_labels(records)
             except StoreError:
                 with self._lock:  # for the next time
                     self._used = used | self._used
-                    self._learned |= learned
+                    self._witness.judged |= judged
                 raise
+
+    def _persist_labels(self, records: Mapping[int, tuple[int, int, int]]) -> None:
+        self.store.learn(records)
+        if self.policy.learns:
+            self.store.save("policy", self.policy.state())
 
     def close(self) -> None:
         """Flush and release the store."""

@@ -8,7 +8,7 @@ its answer was checked and how often it was not right.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from recall_cli.core.evidence import evidence
@@ -38,6 +38,8 @@ class Witness:
         self._text = text
         self._facts: OrderedDict[int, Facts] = OrderedDict()
         self._records: dict[int, Record] = {}
+        self.judged: set[int] = set()
+        """Entries whose records have changed since they were last persisted."""
 
     def evidence(self, text: str, ids: Sequence[int], similarities: Sequence[float]) -> Evidence:
         """Return the evidence of the first id, the nearest; the others narrow its margin."""
@@ -63,9 +65,17 @@ class Witness:
         record = self._records.get(id)
         return id if record is None else record.group
 
-    def record(self, id: int) -> Record:
-        """Return an entry's record, which the caller may change."""
-        return self._records.setdefault(id, Record(id))
+    def judge(self, id: int, *, same: bool) -> None:
+        """Count a label of an entry: whether its answer was found to say what a fresh one says."""
+        record = self._records.setdefault(id, Record(id))
+        record.labels += 1
+        record.wrong += not same
+        self.judged.add(id)
+
+    def records(self, ids: Iterable[int]) -> dict[int, tuple[int, int, int]]:
+        """Return (group, labels, wrong) of these entries, as far as there is a record."""
+        found = {id: self._records.get(id) for id in ids}
+        return {id: (known.group, known.labels, known.wrong) for id, known in found.items() if known is not None}
 
     def join(self, id: int, group: int, labels: int = 0, wrong: int = 0) -> None:
         """Say that an entry's answer is that of a group. An entry on its own needs no record."""

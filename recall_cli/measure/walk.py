@@ -126,9 +126,7 @@ class _Cache:
                 self.labels += 1
                 self.policy.observe(self._space(at), decision.evidence, same=same)
                 if self.witness is not None:
-                    record = self.witness.record(decision.candidate)
-                    record.labels += 1
-                    record.wrong += not same
+                    self.witness.judge(decision.candidate, same=same)
                 like = decision.candidate if same else None
             # An audit that shows another answer stores it, as the cache does.
             missed = missed or (decision.hit and same is False)

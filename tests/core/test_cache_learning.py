@@ -101,7 +101,7 @@ def test_labels_reach_the_policy_and_the_record() -> None:
     assert cache.get(request).completion == answer("call us")  # its own answer now, by identity
     assert policy.labels == [True, False]
     assert first is not None
-    assert cache._witness.record(first).labels == 2
+    assert cache._witness.records([first])[first][1] == 2
     assert ask(cache, "how do i reset my password").evidence.history == pytest.approx(1.5 / 4)  # type: ignore[union-attr]
 
 
@@ -146,7 +146,7 @@ def test_what_was_learned_survives_reopening(tmp_path: Path, kind: str) -> None:
     assert second is not None
     again = opened()
     assert again._witness.group(second) == first
-    assert again._witness.record(first).labels == 1
+    assert again._witness.records([first])[first][1] == 1
     if kind == "adaptive":
         assert isinstance(again.policy, AdaptivePolicy)
         assert again.policy.labels == 1
