@@ -1,17 +1,12 @@
-"""What a replica has in memory of a shared store: whole partitions within a size, and the answers in use."""
+"""What a replica has in memory of a shared store: whole partitions within a size."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
-from recall_cli.types import Completion
-
 ENTRY_BYTES = 1_150
 """Memory of one entry beside its vector: its record, the maps that find it and the index's book (results/postgres.json:
 2,100 to 2,200 bytes with a vector of 1,024)."""
-
-ANSWER_BYTES = 64 << 20
-"""Bytes of answers and prompts kept in memory."""
 
 
 class Held:
@@ -77,36 +72,3 @@ class Held:
     def _ids(self, partition: bytes) -> set[int]:
         ids = self._whole.get(partition)
         return self._coming.get(partition, set()) if ids is None else ids
-
-
-class Answers:
-    """Answers and prompts by entry, within a size in bytes. Not locked: its owner serialises calls."""
-
-    def __init__(self, most: int = ANSWER_BYTES) -> None:
-        self._most = most
-        self._size = 0
-        self._kept: OrderedDict[int, tuple[bytes, Completion, str]] = OrderedDict()
-
-    def __contains__(self, id: object) -> bool:
-        return id in self._kept
-
-    def get(self, id: int) -> tuple[bytes, Completion, str] | None:
-        """Return (identity, completion, prompt) of an entry, None when they are not here."""
-        kept = self._kept.get(id)
-        if kept is not None:
-            self._kept.move_to_end(id)
-        return kept
-
-    def keep(self, id: int, identity: bytes, completion: Completion, text: str) -> None:
-        """Keep an answer; the longest unused go, though never the one that came last."""
-        self.forget(id)
-        self._kept[id] = (identity, completion, text)
-        self._size += len(completion.body) + len(text)
-        while self._size > self._most and len(self._kept) > 1:
-            self.forget(next(iter(self._kept)))
-
-    def forget(self, id: int) -> None:
-        """Keep an answer no more."""
-        kept = self._kept.pop(id, None)
-        if kept is not None:
-            self._size -= len(kept[1].body) + len(kept[2])

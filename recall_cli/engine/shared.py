@@ -18,10 +18,11 @@ import numpy as np
 from recall_cli.core.auto import AutoIndex
 from recall_cli.core.cache import Cache
 from recall_cli.core.policy import cosines
+from recall_cli.core.recent import Recent
 from recall_cli.core.store import NotAtHand
 from recall_cli.core.witness import Witness
 from recall_cli.engine import pg_index
-from recall_cli.engine.held import ENTRY_BYTES, Answers, Held
+from recall_cli.engine.held import ENTRY_BYTES, Held
 from recall_cli.engine.pg_feed import Changes
 from recall_cli.engine.pg_policy import Label, Pooled
 from recall_cli.engine.postgres import PostgresStore
@@ -43,6 +44,8 @@ from recall_cli.types import (
 
 HELD_BYTES = 1 << 30
 """Bytes of partitions in memory unless told otherwise: some 490,000 entries of 256 dimensions."""
+ANSWER_BYTES = 64 << 20
+"""Bytes of answers and prompts kept in memory."""
 STALE_S = 5.0
 """Seconds without news of the other replicas after which nothing is served from memory: what was deleted there must
 not live on here."""
@@ -84,7 +87,8 @@ class SharedCache(Cache):
         """Called with a partition that a lookup found not to be in memory."""
         self.leave: Callable[[], None] = lambda: None
         """Ends the following, once the last write is made."""
-        self._answers = Answers()
+        self._answers: Recent[tuple[bytes, Completion, str]] = Recent(ANSWER_BYTES, _answer_size)
+        """(identity, completion, prompt) of the entries in use."""
         super().__init__(
             embedder=embedder, policy=policy, store=store, make_index=make_index, ttl=ttl, vetoes=vetoes, later=later,
             clock=clock,
@@ -244,7 +248,7 @@ class SharedCache(Cache):
             if row is None:
                 self._forget(id)
             else:
-                self._answers.keep(id, *row)
+                self._answers.keep(id, row)
 
     def _adopt(self, label: Label, *, counts: bool) -> None:
         if self.policy.learns:
@@ -307,3 +311,8 @@ class SharedCache(Cache):
         state = self.store.saved("policy") if self.policy.learns else None
         if state is not None:
             self.policy.load(state)
+
+
+def _answer_size(row: tuple[bytes, Completion, str]) -> int:
+    _, completion, text = row
+    return len(completion.body) + len(text)

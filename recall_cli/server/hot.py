@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from recall_cli.core.recent import Recent
 from recall_cli.core.sqlite import SqliteStore
 from recall_cli.types import Completion, Entry, Ids, Request, Vector
 
@@ -19,9 +19,7 @@ class HotStore:
 
     def __init__(self, store: SqliteStore, most: int = HOT_BYTES) -> None:
         self.store = store
-        self._most = most
-        self._size = 0
-        self._held: OrderedDict[int, tuple[bytes, Completion]] = OrderedDict()
+        self._recent: Recent[tuple[bytes, Completion]] = Recent(most, lambda known: len(known[1].body))
         self._version = store.version()
 
     def refresh(self) -> None:
@@ -29,7 +27,7 @@ class HotStore:
         version = self.store.version()
         if version != self._version:
             self._version = version
-            self._held, self._size = OrderedDict(), 0
+            self._recent.clear()
 
     def append(
         self,
@@ -50,17 +48,12 @@ class HotStore:
 
     def get(self, id: int, identity: bytes | None = None) -> Completion | None:
         """Return the completion of an entry, or None when it is gone, unreadable, or of another identity."""
-        held = self._held
-        known = held.get(id)
+        known = self._recent.get(id)
         if known is not None and identity in (None, known[0]):
-            held.move_to_end(id)
             return known[1]
         completion = self.store.get(id, identity)
         if completion is not None and known is None and identity is not None:
-            held[id] = (identity, completion)
-            self._size += len(completion.body)
-            while self._size > self._most and held:
-                self._size -= len(held.popitem(last=False)[1][1].body)
+            self._recent.keep(id, (identity, completion))
         return completion
 
     def text(self, id: int) -> str | None:
@@ -70,9 +63,7 @@ class HotStore:
     def delete(self, ids: Sequence[int]) -> None:
         """Forget entries; unknown ids are ignored."""
         for id in ids:
-            gone = self._held.pop(id, None)
-            if gone is not None:
-                self._size -= len(gone[1].body)
+            self._recent.forget(id)
         self.store.delete(ids)
 
     def touch(self, used: Mapping[int, float]) -> None:
