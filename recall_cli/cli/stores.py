@@ -134,14 +134,14 @@ class StorePlace:
 
     def take_in(self, lines: Iterable[bytes], embedder: str) -> int:
         """Store an export's entries; return how many."""
-        from recall_cli.core.contents import Import
+        from recall_cli.core.contents import Import, admit_key
         from recall_cli.core.embed import make_embedder
 
         model = make_embedder(embedder)
         reader = Import(lines, model)
         store = open_named(self._name, model)
         try:
-            reader.admit(store)
+            admit_key(store, reader.tenants)
             taken = 0
             for request, completion, vector, created, expires in reader.entries():
                 store.append(request, completion, vector, created=created, expires=expires)

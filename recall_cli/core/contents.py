@@ -120,6 +120,26 @@ def exported(store: Store, embedder: VectorSpace) -> Iterator[bytes]:
         )
 
 
+def admit_key(store: Store, theirs: dict[str, Any] | None) -> None:
+    """Let entries that come from elsewhere be found: take over the tenants' key they are stored under.
+
+    Raises InputError when the store has entries under another one.
+
+    :param theirs: as `Store.saved` gives it; None where no key is needed.
+    """
+    ours = store.saved(TENANTS)
+    if theirs is None or ours == theirs:
+        return
+    if ours is not None and next(iter(store.entries()), None) is not None:
+        raise keyed_otherwise("let them come into an empty store, or into the one that they are from")
+    store.save(TENANTS, theirs)
+
+
+def keyed_otherwise(hint: str) -> InputError:
+    """Return the error for entries that would be stored under another key than those that are there."""
+    return InputError("the store's entries are keyed otherwise: what came in would never be found", hint=hint)
+
+
 class Import:
     """An export being read. Raises InputError, with the line, for what is none."""
 
@@ -131,18 +151,6 @@ class Import:
             raise InputError("this is no export of a recall store", hint="make one with: recall cache export STORE")
         self.tenants: dict[str, Any] | None = head.get(TENANTS)
         self._is_same = head.get("fingerprint") == embedder.fingerprint
-
-    def admit(self, store: Store) -> None:
-        """Take over the tenants' key. Raises InputError when the store has entries under another one."""
-        ours = store.saved(TENANTS)
-        if ours == self.tenants or self.tenants is None:
-            return
-        if ours is not None and next(iter(store.entries()), None) is not None:
-            raise InputError(
-                "the store's entries are keyed otherwise: what came in would never be found",
-                hint="import into an empty store, or into the one it was exported from",
-            )
-        store.save(TENANTS, self.tenants)
 
     def entries(self) -> Iterator[tuple[Request, Completion, Vector | None, float, float | None]]:
         """Yield (request, completion, vector, created, expires); vectors of another embedder are made anew."""

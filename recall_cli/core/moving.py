@@ -10,15 +10,12 @@ import numpy as np
 import orjson
 from blake3 import blake3
 
-from recall_cli.core.contents import TENANTS
+from recall_cli.core.contents import TENANTS, admit_key
 from recall_cli.errors import InputError
 from recall_cli.types import Completion, Entry, Request, Store, Vector
 
 BATCH = 500
 """Entries stored in one write: what a broken-off run loses."""
-
-STATES = (TENANTS, "policy")
-"""What a store keeps beside its entries: the key that finds them, and what was learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,10 @@ def move(source: Store, target: Store, progress: Callable[[int], None] = lambda 
 
     Raises InputError when the target's entries are keyed otherwise, and when the two differ in the end.
     """
-    _take_states(source, target)
+    admit_key(target, source.saved(TENANTS))
+    learned = source.saved("policy")
+    if learned is not None:
+        target.save("policy", learned)
     there = {entry.identity: entry for entry in target.entries()}
     numbers: dict[int, int] = {}
     copied, batch = 0, []
@@ -93,19 +93,6 @@ def items(store: Store) -> Iterator[Item]:
         if completion is not None and text is not None:
             row = row_of.get(entry.id)
             yield Item(entry, text, completion, None if row is None else vectors[row])
-
-
-def _take_states(source: Store, target: Store) -> None:
-    ours, theirs = source.saved(TENANTS), target.saved(TENANTS)
-    if theirs is not None and theirs != ours and next(iter(target.entries()), None) is not None:
-        raise InputError(
-            "the target's entries are keyed otherwise: what came in would never be found",
-            hint="move into an empty store, or into one that this was moved to before",
-        )
-    for key in STATES:
-        state = source.saved(key)
-        if state is not None:
-            target.save(key, state)
 
 
 def _store(target: Store, batch: list[Item], numbers: dict[int, int]) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
-from recall_cli.core.contents import TENANTS, Import, chosen, exported, listed, shown
+from recall_cli.core.contents import TENANTS, Import, chosen, exported, keyed_otherwise, listed, shown
 from recall_cli.errors import InputError, RecallError
 
 if TYPE_CHECKING:
@@ -97,10 +97,7 @@ def admin_routes(proxy: Proxy, guard: Guard) -> list[Route]:
     async def take_in(request: Request) -> Response:
         reader = Import((await request.body()).splitlines(), keeper.cache.embedder)
         if reader.tenants != keeper.cache.store.saved(TENANTS):
-            raise InputError(
-                "the export is keyed otherwise: what came in would never be found",
-                hint="stop the server, and import into its store's file while that is empty",
-            )
+            raise keyed_otherwise("stop the server, and import into its store's file while that is empty")
         taken = 0
         for asked, completion, vector, _, expires in reader.entries():
             ttl = None if expires is None else expires - time.time()

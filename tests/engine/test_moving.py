@@ -98,6 +98,17 @@ def test_what_differs_in_the_end_is_said(database: str, tmp_path: Path, monkeypa
     target.close()
 
 
+def test_a_store_whose_entries_need_no_key_moves_beside_others(tmp_path: Path) -> None:
+    """A library's cache has none; an import takes it beside a server's entries, and so does a move."""
+    source, target = (SqliteStore(tmp_path / name, embedder=EMBEDDER) for name in ("a.db", "b.db"))
+    source.append(text_request("a question"), Completion(b"an answer"), None, created=1.0, expires=None)
+    fill(target)
+    assert move(source, target).copied == 1
+    assert target.saved(TENANTS) == {"key": "ab"}
+    source.close()
+    target.close()
+
+
 def test_commands_look_into_a_database(database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cache", "ls", database]) == 4
     assert "no store of this role" in capsys.readouterr().err
