@@ -81,10 +81,12 @@ def check_schema(db: sqlite3.Connection, path: Path) -> None:
         raise not_a_store(path)
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version != SCHEMA_VERSION:
-        raise StoreError(
-            f"{path} has store schema {version}; this recall reads schema {SCHEMA_VERSION}",
-            hint="use the recall that wrote it, or name another file",
-        )
+        raise other_schema(str(path), version, SCHEMA_VERSION, "use the recall that wrote it, or name another file")
+
+
+def other_schema(name: str, held: int, ours: int, hint: str) -> StoreError:
+    """Return the error for tables that another version of recall has made."""
+    return StoreError(f"{name} has schema {held}; this recall knows schema {ours}", hint=hint)
 
 
 def not_a_store(path: Path) -> StoreError:

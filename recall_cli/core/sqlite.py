@@ -29,8 +29,7 @@ from recall_cli.core.dbfile import (
     write_embedder,
     write_schema,
 )
-from recall_cli.core.store import entry_size
-from recall_cli.errors import StoreError, StoreMismatch
+from recall_cli.core.store import entry_size, other_embedder, other_width
 from recall_cli.types import Completion, Entry, Ids, Request, Usage, Vector, VectorSpace
 
 GET = (
@@ -208,10 +207,8 @@ class SqliteStore:
         ids = np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows))
         flat = b"".join(row[1] for row in rows)
         if len(flat) != 4 * self.dim * len(rows):
-            raise StoreError(
-                f"{self.path} holds a vector of another width than {self.dim}",
-                hint="the file is damaged: restore a copy, or delete it and start empty",
-            )
+            hint = "the file is damaged: restore a copy, or delete it and start empty"
+            raise other_width(str(self.path), self.dim, hint)
         return ids, np.frombuffer(flat, dtype=np.float32).reshape(len(rows), self.dim)
 
     def version(self) -> int:
@@ -282,9 +279,10 @@ class SqliteStore:
         held = read_embedder(self._db)
         if held.get("fingerprint") == embedder.fingerprint:
             return
-        raise StoreMismatch(
-            f"{self.path} holds vectors of the embedder {held.get('embedder')} ({held.get('fingerprint', '')[:12]}), "
-            f"not of {embedder.name} ({embedder.fingerprint[:12]})",
+        raise other_embedder(
+            str(self.path),
+            (held.get("embedder", "none"), held.get("fingerprint", "")),
+            embedder,
             hint=f"open it with --embedder {held.get('embedder')}, name another file, "
             f"or embed its prompts again: recall cache reembed {self.path} --embedder {embedder.name}",
         )

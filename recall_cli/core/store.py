@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from recall_cli.types import Completion, Entry, Ids, Request, Vector
+from recall_cli.errors import StoreError, StoreMismatch
+from recall_cli.types import Completion, Entry, Ids, Request, Vector, VectorSpace
 
 
 @dataclass(slots=True)
@@ -39,6 +40,21 @@ def entry_size(request: Request, completion: Completion, vector: Vector | None) 
         + len(request.text.encode("utf-8", "surrogatepass"))
         + (0 if vector is None else vector.nbytes)
     )
+
+
+def other_embedder(name: str, held: tuple[str, str], ours: VectorSpace, hint: str) -> StoreMismatch:
+    """Return the error for a store whose vectors are another embedder's.
+
+    :param name: the store's.
+    :param held: name and fingerprint of the embedder it was filled with.
+    """
+    theirs, own = (f"{embedder} ({print_of[:12]})" for embedder, print_of in (held, (ours.name, ours.fingerprint)))
+    return StoreMismatch(f"{name} holds vectors of the embedder {theirs}, not of {own}", hint=hint)
+
+
+def other_width(name: str, dim: int, hint: str) -> StoreError:
+    """Return the error for a store with a vector that is not as wide as the others."""
+    return StoreError(f"{name} holds a vector of another width than {dim}", hint=hint)
 
 
 class MemoryStore:

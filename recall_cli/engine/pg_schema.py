@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from recall_cli.core.dbfile import other_schema
 from recall_cli.engine.pg_hub_schema import SECOND
 from recall_cli.errors import StoreError
 
@@ -118,10 +119,7 @@ def migrate(db: Connection[Any], name: str) -> None:
             db.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
             held = _version(db)  # another replica may have been first
             if held > VERSION:
-                raise StoreError(
-                    f"{name} has store schema {held}; this recall knows schema {VERSION}",
-                    hint="use the recall that wrote it, or a newer one",
-                )
+                raise other_schema(name, held, VERSION, "use the recall that wrote it, or a newer one")
             if held == 0:
                 db.execute("CREATE EXTENSION IF NOT EXISTS vector")
                 db.execute("CREATE SCHEMA IF NOT EXISTS recall")

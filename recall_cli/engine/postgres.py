@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import orjson
 
-from recall_cli.core.store import HeldSpace, entry_size
+from recall_cli.core.store import HeldSpace, entry_size, other_embedder, other_width
 from recall_cli.engine.pg_database import Database, Deadlined
 from recall_cli.engine.pg_url import check_url
-from recall_cli.errors import StoreError, StoreMismatch
+from recall_cli.errors import StoreError
 from recall_cli.types import Completion, Entry, Ids, Request, Usage, Vector, VectorSpace
 
 WRITE_S = 5.0
@@ -267,9 +267,10 @@ class PostgresStore:
         name, fingerprint = held or ("none", "")
         if fingerprint == ours.fingerprint:
             return
-        raise StoreMismatch(
-            f"{self.name} holds vectors of the embedder {name} ({fingerprint[:12]}), "
-            f"not of {ours.name} ({ours.fingerprint[:12]})",
+        raise other_embedder(
+            self.name,
+            (name, fingerprint),
+            ours,
             hint=f"open it with --embedder {name}, or log in as another role, which has a cache of its own",
         )
 
@@ -294,10 +295,7 @@ def matrix_of(sent: Sequence[bytes], dim: int, name: str) -> Vector:
     """
     step = 4 + 4 * dim
     if any(len(vector) != step for vector in sent):
-        raise StoreError(
-            f"{name} holds a vector of another width than {dim}",
-            hint="it was written by something else: log in as another role and start empty",
-        )
+        raise other_width(name, dim, "it was written by something else: log in as another role and start empty")
     raw = np.frombuffer(b"".join(sent), np.uint8).reshape(len(sent), step)
     return np.ascontiguousarray(raw[:, 4:]).view(">f4").astype(np.float32)
 

@@ -20,10 +20,11 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from recall_cli.core.dbfile import DAMAGE, connect, unreadable, write_schema
-from recall_cli.errors import StoreError, StoreMismatch
+from recall_cli.core.dbfile import DAMAGE, connect, other_schema, unreadable, write_schema
+from recall_cli.errors import StoreError
 from recall_cli.hub.nouns import ALPHA, Chunk, Document, DocumentState, Passage, Settings, Visibility
 from recall_cli.hub.snapshot import Snapshot, damaged, settings_of, snapshot_of
+from recall_cli.hub.upserts import check_width
 from recall_cli.types import Vector, VectorSpace
 
 SCHEMA_VERSION = 1
@@ -199,11 +200,8 @@ class Catalog:
         """
         with self._write() as db:
             dim = int(self.written("dim"))
-            if len(chunks) and vectors.shape != (len(chunks), dim):
-                raise StoreMismatch(
-                    f"{self.path} holds vectors of {dim} dimensions; these have shape {vectors.shape}",
-                    hint="embed with the hub's own embedder",
-                )
+            if len(chunks):
+                check_width(vectors, (len(chunks), dim))
             facts = (document.id, state.digest, document.title, document.url, document.updated, len(chunks), stage)
             row = db.execute(STAGE, facts).lastrowid
             last = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'chunks'").fetchone()
@@ -265,8 +263,7 @@ class Catalog:
         """Note chunks' other digests and vectors. Raises StoreMismatch for vectors of another width than `dim`."""
         rows = []
         for id, (digest, vector) in zip(ids, vectors, strict=True):
-            if vector.shape != (dim,):
-                raise StoreMismatch(f"a vector has shape {vector.shape}, not ({dim},)", hint="check the embedder")
+            check_width(vector, (dim,))
             rows.append((id, digest, vector.astype(np.float32).tobytes()))
         with self._write() as db:
             db.executemany("INSERT INTO moved VALUES (?, ?, ?)", rows)
@@ -326,7 +323,4 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
         raise StoreError(f"{path} is no hub of recall", hint="name another folder for the hubs")
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version != SCHEMA_VERSION:
-        raise StoreError(
-            f"{path} has hub schema {version}; this recall reads schema {SCHEMA_VERSION}",
-            hint="use the recall that wrote it, or make the hub anew",
-        )
+        raise other_schema(str(path), version, SCHEMA_VERSION, "use the recall that wrote it, or make the hub anew")

@@ -28,7 +28,7 @@ from recall_cli.hub.catalog import Catalog
 from recall_cli.hub.lexical import Busy, Damaged, Lexical, LexicalWriter
 from recall_cli.hub.nouns import Document, DocumentState, EmbedChunks, HubInfo, Passage, Settings, Upsert
 from recall_cli.hub.snapshot import Snapshot
-from recall_cli.hub.upserts import anything, batches
+from recall_cli.hub.upserts import anything, batches, check_width
 from recall_cli.hub.view import View, build, change, changed, vectors_of
 from recall_cli.types import Ids, Vector, VectorSpace
 
@@ -163,11 +163,7 @@ class EmbeddedEngine:
     def vector(self, vector: Vector, n: int) -> tuple[Ids, Vector]:
         """Return chunk ids and cosines of the n nearest chunks, best first."""
         dim = self._current().info.dim
-        if vector.shape != (dim,):
-            raise StoreMismatch(
-                f"the hub's vectors have {dim} dimensions, this one has shape {vector.shape}",
-                hint="embed the question with the hub's own embedder",
-            )
+        check_width(vector, (dim,))
         with self._searching:
             return self._view.index.search(vector, n)
 

@@ -20,9 +20,9 @@ from recall_cli.errors import StoreMismatch
 from recall_cli.hub import pg_words
 from recall_cli.hub.folder import no_such_hub
 from recall_cli.hub.nouns import Document, DocumentState, EmbedChunks, HubInfo, Passage, Settings, Upsert, Visibility
-from recall_cli.hub.pg_stage import Stage, check_width, directed, stored
+from recall_cli.hub.pg_stage import Stage, directed, stored
 from recall_cli.hub.pg_words import listed
-from recall_cli.hub.upserts import anything, batches
+from recall_cli.hub.upserts import anything, batches, check_width
 from recall_cli.hub.words import Analyzer
 from recall_cli.types import Ids, Vector, VectorSpace
 
@@ -204,11 +204,7 @@ class PostgresEngine:
         """
         with self._database.connection(READ_S) as db:
             dim, generation = self._space(db)
-            if vector.shape != (dim,):
-                raise StoreMismatch(
-                    f"the hub's vectors have {dim} dimensions, this one has shape {vector.shape}",
-                    hint="embed the question with the hub's own embedder",
-                )
+            check_width(vector, (dim,))
             query = nearest_in(self.number, generation, dim)
             rows = db.execute(query, {"vector": vector.astype(np.float32), "n": n}, prepare=False).fetchall()
         return np.array([row[0] for row in rows], np.int64), np.array([row[1] for row in rows], np.float32)
@@ -271,7 +267,7 @@ class PostgresEngine:
             moved = []
             embedded = embed([(text_of(title), text_of(text)) for _, title, text in rows])
             for row, (digest, vector) in zip(rows, embedded, strict=True):
-                check_width(vector[np.newaxis], 1, dim)
+                check_width(vector, (dim,))
                 moved.append((self.number, row[0], generation, digest, directed(vector)))
             db.ends = time.monotonic() + WRITE_S
             with db.cursor() as cursor:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, LiteralString
 
-from recall_cli.errors import StoreMismatch
 from recall_cli.hub.nouns import Upsert
 from recall_cli.hub.pg_postings import PostingsStage, copy
+from recall_cli.hub.upserts import check_width
 from recall_cli.hub.words import Analyzer
 from recall_cli.types import Vector
 
@@ -80,7 +80,8 @@ class Stage:
         words = []
         before = self._chunks
         for document, state, cut, vectors in upserts:
-            check_width(vectors, len(cut), self._dim)
+            if len(cut):
+                check_width(vectors, (len(cut), self._dim))
             self._documents += 1
             names = (stored(document.id), state.digest, stored(document.title), stored(document.url))
             documents.append((self._documents, *names, document.updated, len(cut)))
@@ -125,15 +126,6 @@ class Stage:
         rows = self._db.execute(TERMS.format(names=names), at, binary=True).fetchall()
         self._postings.take_out(at["chunk"], rows)
         return self._db.execute(REMOVE.format(names=names), at).fetchone() or (0, 0, 0)
-
-
-def check_width(vectors: Vector, n: int, dim: int) -> None:
-    """Raise StoreMismatch unless the vectors have shape (n, dim)."""
-    if n and vectors.shape != (n, dim):
-        raise StoreMismatch(
-            f"the hub holds vectors of {dim} dimensions; these have shape {vectors.shape}",
-            hint="embed with the hub's own embedder",
-        )
 
 
 def directed(vector: Vector) -> Vector | None:

@@ -6,12 +6,23 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, TypeVar
 
+from recall_cli.errors import StoreMismatch
 from recall_cli.hub.nouns import Upsert
+from recall_cli.types import Vector
 
 BATCH = 1_024
 """Chunks embedded, or staged, at a time: enough for the embedder's own batches, little enough to hold in memory."""
 
 T = TypeVar("T", bound=tuple[Any, ...])
+
+
+def check_width(vectors: Vector, shape: tuple[int, ...]) -> None:
+    """Raise StoreMismatch unless vectors, or one, have this shape, which ends with the width of the hub's."""
+    if vectors.shape != shape:
+        raise StoreMismatch(
+            f"the hub's vectors have {shape[-1]} dimensions: shape {shape} was to come, and {vectors.shape} did",
+            hint="use the hub's own embedder",
+        )
 
 
 def anything(upserts: Iterable[Upsert], removed: Iterable[str]) -> tuple[Iterable[Upsert], Iterable[str]] | None:

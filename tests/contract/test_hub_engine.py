@@ -165,13 +165,13 @@ def test_a_write_that_fails_changes_nothing(filled: HubEngine, fault: BaseExcept
 
 def test_vectors_of_another_width_are_refused(filled: HubEngine) -> None:
     document, state, chunks, vectors = cut("doc/x", "a wing")
-    with pytest.raises(StoreMismatch):
+    with pytest.raises(StoreMismatch, match=rf"have {EMBEDDER.dim} dimensions: shape .* was to come, and \(1, 8\) did"):
         filled.apply([(document, state, chunks, vectors[:, :8])])
     assert filled.info().documents == len(LINES)
 
 
 def test_a_question_of_another_width_is_refused(filled: HubEngine) -> None:
-    with pytest.raises(StoreMismatch):
+    with pytest.raises(StoreMismatch, match=rf"have {EMBEDDER.dim} dimensions: shape .* was to come, and \(8,\) did"):
         filled.vector(EMBEDDER.embed("wing")[:8], 3)
 
 
