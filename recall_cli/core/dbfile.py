@@ -53,10 +53,19 @@ def is_database(path: Path) -> bool:
         return False
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """Return a connection with recall's settings. Raises StoreError when the file cannot be opened."""
+def connect(path: Path, *, mode: str = "rwc") -> sqlite3.Connection:
+    """Return a connection with recall's settings. Raises StoreError when the file cannot be opened.
+
+    :param mode: as SQLite's URIs name it; "rw" makes no file where there is none.
+    """
     try:
-        db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={mode}",
+            uri=True,
+            timeout=BUSY_TIMEOUT_MS / 1000,
+            isolation_level=None,
+            check_same_thread=False,
+        )
         # Reads the header, so that a file of another kind is refused here and left as it is.
         db.execute("PRAGMA schema_version")
     except DAMAGE as error:

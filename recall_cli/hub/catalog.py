@@ -14,7 +14,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ import orjson
 
 from recall_cli.core.dbfile import DAMAGE, connect, other_schema, unreadable, write_schema
 from recall_cli.errors import StoreError
-from recall_cli.hub.nouns import ALPHA, Chunk, Document, DocumentState, Passage, Settings, Visibility
+from recall_cli.hub.nouns import ALPHA, Chunk, Document, DocumentState, NoSuchHub, Passage, Settings, Visibility
 from recall_cli.hub.snapshot import Snapshot, damaged, settings_of, snapshot_of
 from recall_cli.hub.upserts import check_width
 from recall_cli.types import Vector, VectorSpace
@@ -107,13 +107,15 @@ class Catalog:
             raise StoreError(f"there is no hub at {path.parent}", hint="make it with recall hub add")
         self._writing = threading.RLock()
         self._reading = threading.RLock()
-        self._writer = connect(path)
+        # No file is made where somebody has just removed the hub.
+        self._writer = connect(path, mode="rw")
         try:
             _check(self._writer, path)
+            self.uid = self.written("uid")
             self._writer.execute("PRAGMA synchronous = NORMAL")
             self._writer.execute(f"PRAGMA journal_size_limit = {WAL_KEPT}")
             # A connection for reading: no search waits for a write.
-            self._reader = connect(path)
+            self._reader = connect(path, mode="rw")
         except DAMAGE as error:
             self._writer.close()
             raise unreadable(path, error) from error
@@ -126,9 +128,21 @@ class Catalog:
         with self._read() as db:
             return int(db.execute("PRAGMA data_version").fetchone()[0])
 
-    def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """Give one state of the file, whatever is written meanwhile."""
-        return snapshot_of(self.path)
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Give one state of the file, whatever is written meanwhile. Raises NoSuchHub when another hub is in its place.
+
+        This one was removed then, and whoever may ask it need not be allowed to ask the other.
+        """
+        with snapshot_of(self.path) as state:
+            if state.uid != self.uid:
+                raise NoSuchHub(f"the hub at {self.path.parent} was removed", hint="open the one that is there now")
+            yield state
+
+    def check_place(self) -> None:
+        """Raise NoSuchHub when the hub was removed, so that nothing is written into what is in its place."""
+        with self.snapshot():
+            pass
 
     def settings(self) -> Settings:
         """Return what can be set, as it is now."""
@@ -290,7 +304,10 @@ class Catalog:
     def written(self, key: str) -> str:
         """Return a fact as the write under way sees it."""
         with self._write() as db:
-            return str(db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0])
+            row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            raise damaged(self.path, LookupError(key))
+        return str(row[0])
 
     def close(self) -> None:
         """Release the file; a second call does nothing."""

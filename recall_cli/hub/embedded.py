@@ -162,9 +162,9 @@ class EmbeddedEngine:
 
     def vector(self, vector: Vector, n: int) -> tuple[Ids, Vector]:
         """Return chunk ids and cosines of the n nearest chunks, best first."""
-        dim = self._current().info.dim
-        check_width(vector, (dim,))
+        self._current()
         with self._searching:
+            check_width(vector, (self._view.info.dim,))
             return self._view.index.search(vector, n)
 
     def lexical(self, text: str, n: int) -> tuple[Ids, Vector]:
@@ -199,9 +199,12 @@ class EmbeddedEngine:
         """Hold the right to write documents; at the end, let the word index follow what the catalog has committed."""
         catalog = self._catalog
         with self._applying, self._words.writing(WAIT_S) as words:
+            catalog.check_place()
             if catalog.written("indexed") != catalog.written("revision"):
                 self._follow(words)
             yield words
+            # It may have been removed meanwhile; what is in its folder now has words of its own.
+            catalog.check_place()
             words.commit()
             self._indexed()
 
@@ -288,7 +291,8 @@ class EmbeddedEngine:
             return ask(self._words)
 
     def _mend(self, found: Damaged) -> None:
-        """Make a damaged word index anew. Raises Busy when somebody is writing."""
+        """Make a damaged word index anew. Raises Busy when somebody is writing, NoSuchHub when the hub was removed."""
+        self._catalog.check_place()
         _log.warning("%s; it is made anew from %s", found, self._catalog.path)
         try:
             # In its own folder and in one write: other processes may have it open.
@@ -311,8 +315,9 @@ class EmbeddedEngine:
         with self._catalog.snapshot() as state:
             wanted = state.chunk_ids()
             there = wanted[:0] if anew else self._words.ids()
-            if anew:
+            if anew or len(np.unique(there)) < len(there):  # an id twice: it was written into by a hub before this one
                 words.clear()
+                there = wanted[:0]
             words.remove(np.setdiff1d(there, wanted).tolist())
             for word in state.words(np.setdiff1d(wanted, there).tolist()):
                 words.add(*word)

@@ -10,7 +10,7 @@ from recall_cli.errors import StoreError
 from recall_cli.hub.auth import Grant, Tokens, read_bearer
 from recall_cli.hub.nouns import HubInfo, Visibility
 from recall_cli.hub.rate import Rate
-from recall_cli.hub.refusal import RECALL, Refusal
+from recall_cli.hub.refusal import RECALL, Refusal, unknown
 
 if TYPE_CHECKING:
     from recall_cli.hub.query import Hub
@@ -94,11 +94,6 @@ class Gate:
         if self._hide_private and info.visibility is Visibility.PRIVATE and info.slug not in grant.hubs:
             raise unknown()
         raise Refusal(403, "insufficient_scope", f"the token does not allow {scope} here", scope=scope)
-
-
-def unknown() -> Refusal:
-    """Return the refusal of a hub that does not exist, or must not seem to."""
-    return Refusal(404, "no_such_hub", "there is no hub of this name")
 
 
 def required(scope: str) -> Refusal:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 
 from recall_cli.errors import EmbedderError, StoreError, StoreMismatch, UpstreamError
-from recall_cli.hub.refusal import RETRY_S, Refusal, malformed, unavailable
+from recall_cli.hub.nouns import NoSuchHub, OtherModel
+from recall_cli.hub.refusal import RETRY_S, Refusal, malformed, unavailable, unknown
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -93,8 +94,12 @@ def as_refusal(error: Exception) -> Refusal:
     """Return how a failure is told to a caller: no path and no name of ours is in it."""
     if isinstance(error, Refusal):
         return error
-    if isinstance(error, StoreMismatch):
+    if isinstance(error, NoSuchHub):
+        return unknown()
+    if isinstance(error, OtherModel):
         return Refusal(422, "embedder_mismatch", "the hub was embedded with another model than this server has")
+    if isinstance(error, StoreMismatch):
+        return unavailable("the hub has just moved to another embedder")
     if isinstance(error, EmbedderError | UpstreamError):
         return unavailable("the hub's embedder cannot be asked")
     if isinstance(error, StoreError):

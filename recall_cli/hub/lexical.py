@@ -155,16 +155,17 @@ class Lexical:
     def _open(self) -> None:
         """Open the index and prove that it can be read. Raises StoreError when it cannot."""
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            # Without its parents: a hub that was removed meanwhile must not leave a folder in the way of another.
+            self._folder.mkdir(exist_ok=True)
             index = tantivy.Index(self._schema, str(self._folder), reuse=True)
+            index.register_tokenizer(ANALYZER, self._analyzer.plain)
+            index.config_reader("manual")
         except BaseException as error:
             if not isinstance(error, ValueError | OSError) and not _is_panic(error):
                 raise
             raise StoreError(
                 f"the word index {self._folder} cannot be opened: {error}", hint="check that its folder is writable"
             ) from error
-        index.register_tokenizer(ANALYZER, self._analyzer.plain)
-        index.config_reader("manual")
         self._index = index
         self.ids()
         self.reload()

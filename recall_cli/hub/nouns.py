@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
 
-from recall_cli.errors import RecallError, StoreError
+from recall_cli.errors import RecallError, StoreError, StoreMismatch
 from recall_cli.types import Ids, Vector, VectorSpace
 
 if TYPE_CHECKING:
@@ -217,6 +217,10 @@ class Report:
 
 class NoSuchHub(StoreError):
     """There is no hub of that name."""
+
+
+class OtherModel(StoreMismatch):
+    """The embedder of a hub's name that is here is not the one that the hub was made with."""
 
 
 class RerankError(RecallError):

@@ -27,10 +27,9 @@ class Pulse:
 
 
 def write_pulse(hub: Path, pulse: Pulse) -> None:
-    """Leave a sign of life in a hub's folder; one that cannot be left is no reason to stop watching."""
+    """Leave a sign of life in a folder that is there; one that cannot be left is no reason to stop watching."""
     place = hub / FILE
     try:
-        hub.mkdir(parents=True, exist_ok=True)
         aside = place.with_suffix(f".{os.getpid()}")
         aside.write_bytes(orjson.dumps(asdict(pulse)))
         aside.replace(place)

@@ -171,12 +171,17 @@ class Hub:
         """Return every candidate at the question's level, best first."""
         start = perf_counter_ns()
         self._info()
-        found = self.gather(question.text, question.k if question.level is Level.DOC else 0)
-        gathered = perf_counter_ns()
-        # As it is now, not as it was before: whoever holds the answer against who may see it, or keeps it for a
-        # revision, must learn of a change that came in between.
-        info = self._info()
-        matches = self._fused(info, question, found)
+        try:
+            found = self.gather(question.text, question.k if question.level is Level.DOC else 0)
+            gathered = perf_counter_ns()
+            # As it is now, not as it was before: whoever holds the answer against who may see it, or keeps it for a
+            # revision, must learn of a change that came in between.
+            info = self._info()
+            matches = self._fused(info, question, found)
+        except ValueError:
+            # Vectors of another width: it has moved to another embedder in the middle.
+            self._info()
+            raise
         if question.level is Level.DOC:
             # Only now: each leg may have found another chunk of the same document.
             matches = best_of_documents(matches)

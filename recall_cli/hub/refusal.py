@@ -49,6 +49,11 @@ class Refusal(RecallError):
         self.allow = allow
 
 
+def unknown() -> Refusal:
+    """Return the refusal of a hub that does not exist, or must not seem to."""
+    return Refusal(404, "no_such_hub", "there is no hub of this name")
+
+
 def not_allowed(methods: Iterable[str]) -> Refusal:
     """Return the refusal of a method that a path does not take (405).
 

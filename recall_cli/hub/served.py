@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from recall_cli.errors import StoreMismatch
-from recall_cli.hub.nouns import HubEngine, HubInfo, Reranker
+from recall_cli.hub.nouns import HubEngine, HubInfo, OtherModel, Reranker
 from recall_cli.hub.place import Place, open_place
 from recall_cli.hub.query import Hub
 from recall_cli.types import Embedder
@@ -41,7 +40,7 @@ class Hubs:
     def hub(self, engine: HubEngine, info: HubInfo) -> Hub:
         """Return what answers for an engine that was found. The first call for an embedder loads it.
 
-        Raises StoreMismatch where it is not the one that the hub was made with, and what making it raises.
+        Raises OtherModel where it is not the one that the hub was made with, and what making it raises.
         """
         hub = self._hubs.get(info.slug)
         # It may have been made anew, or moved to another embedder, since.
@@ -60,7 +59,7 @@ class Hubs:
         if embedder is None:
             embedder = self._embedders[spec] = self._make_embedder(*spec)
         if embedder.fingerprint != info.fingerprint:
-            raise StoreMismatch(
+            raise OtherModel(
                 f"the hub {info.slug} was embedded with another {info.embedder} than the one that is here",
                 hint="give the server the embedder that the hub was made with, or ingest the hub anew",
             )

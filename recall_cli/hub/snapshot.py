@@ -35,7 +35,7 @@ def settings_of(meta: Mapping[str, str]) -> Settings:
 @contextmanager
 def snapshot_of(path: Path) -> Iterator[Snapshot]:
     """Give the present state of a hub's file. Raises StoreError when it cannot be read, or makes no sense."""
-    db = connect(path)
+    db = connect(path, mode="rw")
     try:
         db.execute("BEGIN")
         yield Snapshot(db)
@@ -61,6 +61,11 @@ class Snapshot:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._meta: dict[str, str] = dict(db.execute("SELECT key, value FROM meta"))
+
+    @property
+    def uid(self) -> str:
+        """Which hub it is of."""
+        return self._meta["uid"]
 
     @property
     def revision(self) -> int:

@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -25,7 +26,7 @@ from recall_cli.hub.intake import UNREAD, Intake
 from recall_cli.hub.local import find_hub
 from recall_cli.hub.nouns import Document, HubEngine, Report
 from recall_cli.hub.pages import PageReader
-from recall_cli.hub.place import Place, pulse_folder
+from recall_cli.hub.place import DatabasePlace, Place, pulse_folder
 from recall_cli.hub.pulse import Pulse, write_pulse
 from recall_cli.hub.query import Hub
 from recall_cli.hub.served import Hubs
@@ -213,7 +214,10 @@ def watch_hub(
     stop = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
     hubs = Hubs(place, hub_embedder)
-    pulse = Pulse(os.path.realpath(folder), time.time())
+    pulse, beats = Pulse(os.path.realpath(folder), time.time()), pulse_folder(place, slug)
+    if isinstance(place, DatabasePlace):
+        with suppress(OSError):
+            beats.mkdir(parents=True, exist_ok=True)
     seen: Hub | None = None
     last = ""
     try:
@@ -232,7 +236,7 @@ def watch_hub(
             else:
                 last = ""
                 pulse = _beat(pulse, refresh)
-                write_pulse(pulse_folder(place, slug), pulse)
+                write_pulse(beats, pulse)
                 if refresh is not None:
                     told(refresh)
             stop.wait(interval_s)
