@@ -169,7 +169,7 @@ class Tokens:
         if jti.count(".") == 2:
             try:
                 claims = jwt.decode(jti, options={"verify_signature": False})
-                jti, until = str(claims["jti"]), min(until, float(claims["exp"]))
+                jti, until = str(claims["jti"]), float(claims["exp"])
             except (jwt.InvalidTokenError, KeyError, ValueError, TypeError):
                 raise UsageError("this is neither a token nor a token's id", hint="paste it whole") from None
         if not jti:

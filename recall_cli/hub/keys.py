@@ -104,16 +104,18 @@ class KeyRing:
         with self._failures(), self._write():
             kid = self._add()
             self._db.execute("DELETE FROM keys WHERE id NOT IN (SELECT id FROM keys ORDER BY id DESC LIMIT ?)", (LIVE,))
+            # The time of day is not asked: a clock that was wrong for a moment would bring revoked tokens back. What
+            # had expired before the oldest live key was made was signed by none of them.
+            self._db.execute("DELETE FROM revoked WHERE until < (SELECT MIN(created) FROM keys)")
         return kid
 
     def revoke(self, jti: str, until: float) -> None:
         """Refuse a token from now on.
 
-        :param until: when it has expired by itself and need not be remembered any more, seconds since the epoch.
+        :param until: when it expires by itself, seconds since the epoch; two rotations later it is forgotten.
         """
         with self._failures(), self._write():
             self._db.execute("INSERT OR REPLACE INTO revoked VALUES (?, ?)", (jti, until))
-            self._db.execute("DELETE FROM revoked WHERE until < ?", (time.time(),))
 
     def is_revoked(self, jti: str) -> bool:
         """Return whether a token was revoked."""
