@@ -95,13 +95,18 @@ class Watch:
         """When the oldest of it was first seen, and `_before` is the look before that one."""
         self._before = 0.0
 
-    def look(self, *, now: Callable[[], float] = time.time) -> Refresh | None:
+    def look(
+        self, *, now: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
+    ) -> Refresh | None:
         """Look at the folder once; return what that changed in the hub, None for nothing.
 
         Raises InputError when the folder cannot be listed, or has lost everything at once and pruning would follow;
         and what the hub or its embedder raise. The next look tries again.
+
+        :param now: the time of day, which files are dated by.
+        :param clock: what lasts is measured by this one: the time of day may be set.
         """
-        started = now()
+        started = clock()
         intake = Intake()
         files = {file.path: file for file in find_files(self._folder, intake.skipped)}
         if self._prune and self._read and not files:
@@ -123,7 +128,7 @@ class Watch:
         report = refresh.report
         if not (report.added or report.changed or report.removed):
             return None
-        return replace(refresh, lag_s=None if before is None else now() - before)
+        return replace(refresh, lag_s=None if before is None else clock() - before)
 
     def _is_known(self, file: File) -> bool:
         read = self._read.get(file.path)
@@ -133,7 +138,7 @@ class Watch:
         """Return whether nothing moved since the last look, or something has moved for too long to wait for the end."""
         seen = {file.path: (file.size, file.mtime_ns) for file in changed} | dict.fromkeys(gone, (-1, -1))
         if seen and not self._seen:
-            self._since, self._before = now, self._looked or now
+            self._since, self._before = now, now if self._looked is None else self._looked
         quiet, self._seen = seen == self._seen, seen
         return bool(seen) and (quiet or now - self._since >= UNSETTLED_S)
 

@@ -27,7 +27,7 @@ class Metrics:
     """The numbers of one server."""
 
     def __init__(self) -> None:
-        self.started = time.time()
+        self.started = time.monotonic()
         self.requests: Counter[tuple[str, str, str]] = Counter()
         """By provider, outcome and reason."""
         self.latency = {name: Histogram() for name in ("embed", "search", "exact", "store", "upstream", "hit", "total")}
@@ -104,7 +104,7 @@ class Metrics:
         wrong, checked, interval = self.false_hits()
         entries, size = self.held()
         return {
-            "up_s": time.time() - self.started,
+            "up_s": time.monotonic() - self.started,
             "requests": requests,
             "cacheable": cacheable,
             "passed": self.passed,

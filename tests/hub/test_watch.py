@@ -79,7 +79,7 @@ def looks(watch: Watch, clock: Clock, times: int = 2, step: float = 2.0) -> Repo
     last = Report()
     for _ in range(times):
         clock.now += step
-        refresh = watch.look(now=clock)
+        refresh = watch.look(now=clock, clock=clock)
         last = refresh.report if refresh is not None else last
     return last
 
@@ -101,9 +101,9 @@ def test_an_edit_arrives_once_the_folder_is_quiet_and_nothing_else_is_read(
     write(docs / "b.md", "another text", OLD + 10)
     write(docs / "deep/d.md", "text of d")
     clock.now += 2
-    assert watch.look(now=clock) is None
+    assert watch.look(now=clock, clock=clock) is None
     clock.now += 2
-    refresh = watch.look(now=clock)
+    refresh = watch.look(now=clock, clock=clock)
     assert refresh is not None
     assert (refresh.report.added, refresh.report.changed) == (1, 1)
     # The edit came after the last look at which all was as before: two looks of two seconds ago.
@@ -122,9 +122,24 @@ def test_a_folder_that_never_rests_is_read_all_the_same(engine: EmbeddedEngine, 
     for n in range(12):
         write(docs / "log.txt", f"line {n}", OLD + 10 + n)
         clock.now += 2
-        done.append(watch.look(now=clock) is not None)
+        done.append(watch.look(now=clock, clock=clock) is not None)
     assert True in done[: int(UNSETTLED_S / 2) + 1]
     assert texts(engine)["b.md"] == "wanted"
+
+
+@pytest.mark.parametrize("jump", [-1e6, 1e6])
+def test_a_clock_that_is_set_holds_nothing_up(engine: EmbeddedEngine, docs: Path, jump: float) -> None:
+    watch, clock, day = Watch(engine, HashEmbedder(), str(docs)), Clock(), Clock()
+    watch.look(now=day, clock=clock)
+    lags = []
+    for n in range(12):
+        write(docs / "log.txt", f"line {n}", OLD + 10 + n)
+        clock.now += 2
+        day.now += jump if n == 1 else 2
+        refresh = watch.look(now=day, clock=clock)
+        lags += [] if refresh is None else [refresh.lag_s]
+    assert len(lags) == 2
+    assert all(lag is not None and 0 < lag < 30 for lag in lags)
 
 
 def test_two_edits_under_one_time_are_both_seen(engine: EmbeddedEngine, docs: Path) -> None:
