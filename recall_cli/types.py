@@ -168,6 +168,10 @@ class Put:
     like: int | None = None
 
 
+CLOCKS_S = 60.0
+"""What the clocks of two machines that share a store may differ by."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """What a store keeps of one cached answer, without its body and its vector."""
@@ -188,6 +192,13 @@ class Entry:
     labels: int = 0
     """How often the answer was checked against a fresh one, and `wrong` how often it was not right."""
     wrong: int = 0
+
+    def is_fresh(self, now: float) -> bool:
+        """Return whether it has not expired. One with an end that was made later than now has an age that nobody knows.
+
+        A clock that was wrong for an hour would else let what was stored meanwhile outlive its time by years.
+        """
+        return self.expires is None or self.created - CLOCKS_S <= now < self.expires
 
 
 @dataclass(slots=True)

@@ -314,7 +314,7 @@ class Cache:
             return None
         now = self._clock()
         completion = None
-        if entry.expires is None or entry.expires > now:
+        if entry.is_fresh(now):
             completion = self._read(id, entry.identity)
         if completion is None:
             self._forget(id)

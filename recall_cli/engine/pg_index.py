@@ -26,13 +26,15 @@ from recall_cli.engine.postgres import (
     matrix_of,
     text_of,
 )
-from recall_cli.types import Completion, Entry, Vector
+from recall_cli.types import CLOCKS_S, Completion, Entry, Vector
 
 GRAPH_FROM = 2_000
 """Rows from which a partition is worth a graph: comparing as many takes about as long as a request may wait."""
 
 _ENTRY = ", ".join(f"entries.{name}" for name in FIELDS.split(", "))
-_LIVE = "entries.tenant = current_user AND (expires IS NULL OR expires > %(now)s)"
+_FRESH = f"(expires IS NULL OR expires > %(now)s AND entries.created <= %(now)s + {CLOCKS_S})"
+_LIVE = f"entries.tenant = current_user AND {_FRESH}"
+"""As `Entry.is_fresh`."""
 FIND = f"""
 SELECT body, model, usage, bodies.created, entries.id FROM recall.entries JOIN recall.bodies USING (id)
 WHERE identity = %(identity)s AND {_LIVE}"""

@@ -17,7 +17,7 @@ from recall_cli.logs.answer import read as read_answer
 from recall_cli.logs.usage import normalise
 from recall_cli.server.dialect import Dialect
 from recall_cli.server.settings import Settings
-from recall_cli.types import Bypass, Completion, Json, Lookup, Outcome, Request, Store, Usage
+from recall_cli.types import CLOCKS_S, Bypass, Completion, Json, Lookup, Outcome, Request, Store, Usage
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 """As ASGI has them: names in lower case."""
@@ -293,7 +293,8 @@ def objection(found: Lookup, controls: Controls, age: float) -> str:
     """
     if controls.no_cache:
         return "no_cache"
-    if controls.max_age is not None and age > controls.max_age:
+    # An answer of the future has an age that nobody knows: the clock was set.
+    if controls.max_age is not None and not -CLOCKS_S <= age <= controls.max_age:
         return "older_than_max_age"
     decision = found.decision
     if (

@@ -141,6 +141,28 @@ def test_time_to_live_is_not_renewed_by_hits() -> None:
     assert (len(cache), cache.size_bytes) == (0, 0)
 
 
+@pytest.mark.parametrize("text", ["question", "Question"])
+def test_what_a_wrong_clock_stored_does_not_outlive_its_time(text: str) -> None:
+    clock = Clock()
+    cache = make(0.5, ttl=10, clock=clock)
+    clock.now += 1e9
+    cache.put(text_request("question"), answer("a"))
+    clock.now -= 1e9
+    assert cache.get(text_request(text)).decision.outcome is Outcome.MISS
+    cache.put(text_request("question"), answer("b"))
+    clock.now -= 30  # two clocks may differ a little
+    assert cache.get(text_request(text)).completion == answer("b")
+
+
+def test_without_an_end_no_clock_matters() -> None:
+    clock = Clock()
+    cache = make(clock=clock)
+    cache.put(text_request("question"), answer("a"))
+    for jump in (-1e9, 1e9):
+        clock.now += jump
+        assert cache.get(text_request("question")).completion == answer("a")
+
+
 def test_an_expired_nearest_gives_way_to_the_next_nearest() -> None:
     clock = Clock()
     cache = make(0.5, clock=clock)

@@ -13,9 +13,10 @@ import pytest
 
 from recall_cli.server.dialect import OPENAI
 from recall_cli.server.flight import Seat
-from recall_cli.server.proxy import Ask
+from recall_cli.server.proxy import Ask, Controls, objection
 from recall_cli.server.relay import Call
 from recall_cli.server.settings import Limits
+from recall_cli.types import Decision, Lookup, Outcome
 from tests.server.answers import SSE, chat, chat_stream, message, message_stream, provider, reply_with
 from tests.server.conftest import Start
 from tests.server.fake import Reply, RunningProxy, Seen, ask
@@ -32,6 +33,13 @@ ROUTES = ["/v1/chat/completions", "/v1/messages"]
 def fill(proxy: RunningProxy, *args: Any, **more: Any) -> None:
     assert ask(proxy, *args, **more).outcome == "MISS"
     proxy.settle()
+
+
+def test_an_answer_of_the_future_is_older_than_any_limit() -> None:
+    found = Lookup(Decision(Outcome.EXACT, 1.0, None, 1))
+    ages = [objection(found, Controls(max_age=60.0), age) for age in (-3_600.0, -5.0, 60.0, 61.0)]
+    assert ages == ["older_than_max_age", "", "", "older_than_max_age"]
+    assert objection(found, Controls(), -3_600.0) == ""
 
 
 @pytest.mark.parametrize("to", ROUTES)
