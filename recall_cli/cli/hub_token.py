@@ -13,7 +13,7 @@ import typer
 
 from recall_cli.cli import options
 from recall_cli.cli.blocks import Block, table
-from recall_cli.cli.hub_options import HubDir, HubStore, hub_folder, hub_place
+from recall_cli.cli.hub_options import HubDir, HubStore, hub_place
 from recall_cli.cli.options import FormatName
 from recall_cli.cli.render import Output, note
 from recall_cli.errors import UsageError
@@ -67,7 +67,7 @@ def mint(
         raise UsageError("--owner says whose token it is and what it may do", hint="leave out --sub and --scope")
     if owner and not owns:
         raise UsageError("these hubs have no owner in common", hint="set one with: recall hub set HUB --owner NAME")
-    with _tokens(hub_dir, hub_url) as tokens:
+    with _tokens(hub_dir, store, hub_url) as tokens:
         minted = tokens.mint(owns if owner else sub, hubs, None if owner else scope or [RECALL], ttl_s=ttl)
     print(minted.token)
     note(f"token {minted.jti} of {minted.subject} for {minted.audience}", f"good until {_when(minted.expires)}")
@@ -77,22 +77,24 @@ def mint(
 def revoke(
     token: Annotated[str, typer.Argument(metavar="TOKEN|ID", help="A token or its id; - reads standard input.")],
     hub_dir: HubDir = None,
+    store: HubStore = None,
 ) -> None:
     """Refuse a token from now on; a running server obeys at once."""
-    with _tokens(hub_dir) as tokens:
+    with _tokens(hub_dir, store) as tokens:
         note(f"revoked {tokens.revoke(sys.stdin.read() if token == '-' else token)}")
 
 
 @app.command("rotate")
-def rotate(hub_dir: HubDir = None) -> None:
+def rotate(hub_dir: HubDir = None, store: HubStore = None) -> None:
     """Sign with a new key. Tokens of the one before stay good until the next rotation."""
-    with _tokens(hub_dir) as tokens:
+    with _tokens(hub_dir, store) as tokens:
         note(f"key {tokens.ring.rotate()} signs from now on", "rotate again to refuse all tokens of older keys")
 
 
 @app.command("keys")
 def keys(
     hub_dir: HubDir = None,
+    store: HubStore = None,
     format: options.Format = FormatName.table,
     json: options.Json = False,
     out: options.Out = None,
@@ -101,8 +103,8 @@ def keys(
     with Output(format, json, out) as output:
         from recall_cli.measure.result import new_result
 
-        result = new_result("hub token keys", {"hub_dir": str(hub_folder(hub_dir))})
-        with _tokens(hub_dir) as tokens:
+        result = new_result("hub token keys", {"hub_dir": str(hub_place(hub_dir, store))})
+        with _tokens(hub_dir, store) as tokens:
             rows = tokens.ring.live()
         result.rows = [{"kid": key.kid, "created": key.created, "signs": key.signs} for key in rows]
         output.emit(result, keys_view)
@@ -115,11 +117,11 @@ def keys_view(result: Result) -> Sequence[Block]:
 
 
 @contextmanager
-def _tokens(hub_dir: Path | None, url: str = DEFAULT_URL) -> Iterator[Tokens]:
+def _tokens(hub_dir: Path | None, store: str | None, url: str = DEFAULT_URL) -> Iterator[Tokens]:
     from recall_cli.hub.auth import Tokens
-    from recall_cli.hub.keys import FILE, KeyRing
+    from recall_cli.hub.place import open_place
 
-    with closing(KeyRing(hub_folder(hub_dir) / FILE)) as ring:
+    with closing(open_place(hub_place(hub_dir, store))) as hubs, closing(hubs.ring()) as ring:
         yield Tokens(ring, url)
 
 

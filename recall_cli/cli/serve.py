@@ -132,7 +132,7 @@ HubDir = Annotated[
 ]
 HubStore = Annotated[
     str | None,
-    options.option("--hub-store", "Serve the hubs of this postgresql:// URL; --hub-dir has the keys.", HUBS, "URL"),
+    options.option("--hub-store", "Serve the hubs of this postgresql:// URL.", HUBS, "URL"),
 ]
 HubUrl = Annotated[
     str, options.option("--hub-url", "How callers name this server; tokens are for it (default: its address).", HUBS)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 HUB_TABLES = ("hub_documents", "hub_chunks", "hub_vectors", "hub_words", "hub_postings")
 """Everything that holds a hub's rows; `hubs` has the hubs."""
+TOKEN_TABLES = ("hub_keys", "hub_revoked")
+"""What a tenant's tokens are signed with, and which are refused."""
 
 HUBS = """
 CREATE TABLE recall.hubs (
@@ -69,6 +71,17 @@ CREATE TABLE recall.hub_postings (
     PRIMARY KEY (hub, word, first)
 );
 ALTER TABLE recall.hub_postings ALTER COLUMN postings SET STORAGE PLAIN;
+CREATE TABLE recall.hub_keys (
+    id bigint GENERATED ALWAYS AS IDENTITY,
+    tenant text NOT NULL DEFAULT current_user,
+    kid text NOT NULL, secret bytea NOT NULL, created double precision NOT NULL,
+    PRIMARY KEY (tenant, kid)
+);
+CREATE TABLE recall.hub_revoked (
+    tenant text NOT NULL DEFAULT current_user,
+    jti text NOT NULL, until double precision NOT NULL,
+    PRIMARY KEY (tenant, jti)
+);
 ALTER TABLE recall.hubs ENABLE ROW LEVEL SECURITY;
 ALTER TABLE recall.hubs FORCE ROW LEVEL SECURITY;
 CREATE POLICY tenant_wall ON recall.hubs USING (tenant = current_user) WITH CHECK (tenant = current_user);
@@ -87,4 +100,14 @@ CREATE POLICY tenant_wall ON recall.{table}
     WITH CHECK (hub IN (SELECT id FROM recall.hubs WHERE tenant = current_user));
 """
 
-SECOND = HUBS + "".join(WALL.format(table=table) for table in HUB_TABLES)
+TENANT_WALL = """
+ALTER TABLE recall.{table} ENABLE ROW LEVEL SECURITY;
+ALTER TABLE recall.{table} FORCE ROW LEVEL SECURITY;
+CREATE POLICY tenant_wall ON recall.{table} USING (tenant = current_user) WITH CHECK (tenant = current_user);
+"""
+
+SECOND = (
+    HUBS
+    + "".join(WALL.format(table=table) for table in HUB_TABLES)
+    + "".join(TENANT_WALL.format(table=table) for table in TOKEN_TABLES)
+)

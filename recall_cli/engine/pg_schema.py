@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from recall_cli.core.dbfile import other_schema
-from recall_cli.engine.pg_hub_schema import SECOND
+from recall_cli.engine.pg_hub_schema import SECOND, TENANT_WALL
 from recall_cli.errors import StoreError
 
 if TYPE_CHECKING:
@@ -89,16 +89,10 @@ CREATE INDEX labels_feed ON recall.labels (tenant, seq);
 """Vectors have no fixed width: a tenant may change its embedder. They stand alone, since a row that is never
 updated keeps its place in the indexes; `entries` is updated at every flush and has room for it on its pages."""
 
-WALL = """
-ALTER TABLE recall.{table} ENABLE ROW LEVEL SECURITY;
-ALTER TABLE recall.{table} FORCE ROW LEVEL SECURITY;
-CREATE POLICY tenant_wall ON recall.{table} USING (tenant = current_user) WITH CHECK (tenant = current_user);
-"""
-
 UPKEEP = "CREATE POLICY upkeep ON recall.vectors FOR SELECT TO CURRENT_USER USING (true);"
 """The owner counts the rows of all partitions, to give the large ones their graphs; it could lift the wall anyway."""
 
-MIGRATIONS = (FIRST + "".join(WALL.format(table=table) for table in TABLES) + UPKEEP, SECOND)
+MIGRATIONS = (FIRST + "".join(TENANT_WALL.format(table=table) for table in TABLES) + UPKEEP, SECOND)
 """Statement by statement what makes version n + 1 of version n. What was released is never edited."""
 
 VERSION = len(MIGRATIONS)

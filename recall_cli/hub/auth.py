@@ -1,6 +1,6 @@
 """Who may do what with a hub: signed tokens, made and verified.
 
-A token is a JWT access token (RFC 9068) signed with HS256 by a key of the folder's ring. It is good for the hubs
+A token is a JWT access token (RFC 9068) signed with HS256 by a key of the hubs' ring. It is good for the hubs
 it names, at this server's address, for an hour by default. The algorithm is ours to say, never the token's.
 """
 
@@ -19,7 +19,7 @@ from recall_cli.hub.nouns import TOKEN_S, HubInfo
 from recall_cli.hub.refusal import INGEST, RECALL, Refusal
 
 if TYPE_CHECKING:
-    from recall_cli.hub.keys import KeyRing
+    from recall_cli.hub.keys import Ring
 
 ALGORITHM = "HS256"
 TYPE = "at+jwt"
@@ -71,7 +71,7 @@ class Minted:
 class Tokens:
     """Makes and verifies the tokens of one server."""
 
-    def __init__(self, ring: KeyRing, base_url: str) -> None:
+    def __init__(self, ring: Ring, base_url: str) -> None:
         """Stand for one server.
 
         :param base_url: how callers name it, as in https://host; part of every token.

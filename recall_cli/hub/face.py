@@ -15,8 +15,7 @@ from recall_cli.hub.cache import TTL_S, ResultCache
 from recall_cli.hub.counts import HubCounts
 from recall_cli.hub.embedders import hub_embedder
 from recall_cli.hub.gate import Gate
-from recall_cli.hub.keys import FILE, KeyRing
-from recall_cli.hub.place import Place, folder_of
+from recall_cli.hub.place import Place
 from recall_cli.hub.rate import PER_S, Rate
 from recall_cli.hub.refusal import INGEST, RECALL
 from recall_cli.hub.rerank import NO_RERANKER, make_reranker
@@ -58,7 +57,7 @@ class HubFace:
         self._reranker = make_reranker(plan.reranker)
         self.hubs = Hubs(plan.place, hub_embedder, reranker=self._reranker)
         try:
-            self._ring = KeyRing(folder_of(plan.place) / FILE)
+            self._ring = self.hubs.store.ring()
             self.names()
         except StoreAway as error:
             _log.error("%s; until it answers, callers are asked to try again. %s", error, error.hint)
@@ -109,5 +108,5 @@ class HubFace:
 
     def close(self) -> None:
         """Release hubs and keys."""
-        self.hubs.close()
         self._ring.close()
+        self.hubs.close()

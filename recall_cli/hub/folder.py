@@ -12,6 +12,7 @@ from pathlib import Path
 from recall_cli.errors import StoreError, UsageError
 from recall_cli.hub.catalog import Catalog, create
 from recall_cli.hub.embedded import CATALOG, EmbeddedEngine
+from recall_cli.hub.keys import FILE, KeyRing
 from recall_cli.hub.nouns import HubInfo, NoSuchHub, Visibility
 from recall_cli.types import VectorSpace
 
@@ -153,6 +154,10 @@ class HubFolder:
     def names(self) -> list[str]:
         """Return the names of the hubs, in order."""
         return hub_names(self.path)
+
+    def ring(self) -> KeyRing:
+        """Return the keys of these hubs' tokens. Raises InputError when others can read them."""
+        return KeyRing(self.path / FILE)
 
     def close(self) -> None:
         """Close every hub."""

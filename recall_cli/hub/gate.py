@@ -61,7 +61,7 @@ class Gate:
         from starlette.concurrency import run_in_threadpool
 
         # Where names are hidden, who asks is asked first: then nothing of the hub can show before.
-        grant = self._grant(authorization) if self._hide_private else None
+        grant = await self._grant(authorization) if self._hide_private else None
         try:
             found = await run_in_threadpool(self._hubs.find, slug)
         except StoreError as error:
@@ -72,16 +72,19 @@ class Gate:
             found = None
         if found is None:
             raise required(scope) if self._hide_private and grant is None else unknown()
-        grant = grant or self._grant(authorization)
+        grant = grant or await self._grant(authorization)
         engine, info = found
         self.admit(info, grant, scope)
         self._rate.take(f"sub {grant.subject}" if grant is not None else f"at {client}", info.uid)
         return Entry(await run_in_threadpool(self._hubs.hub, engine, info), info, grant)
 
-    def _grant(self, authorization: list[str]) -> Grant | None:
+    async def _grant(self, authorization: list[str]) -> Grant | None:
         """Return what the request's token allows, None when it brings none. Raises Refusal (401)."""
+        from starlette.concurrency import run_in_threadpool
+
         token = read_bearer(authorization)
-        return None if token is None else self._tokens.verify(token)
+        # The keys may be in a database far away.
+        return None if token is None else await run_in_threadpool(self._tokens.verify, token)
 
     def admit(self, info: HubInfo, grant: Grant | None, scope: str) -> None:
         """Raise Refusal (401, 403 or 404) when this may not be done with the hub as it is now."""

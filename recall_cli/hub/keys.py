@@ -1,4 +1,4 @@
-"""The signing keys and the revoked tokens of a folder of hubs: one SQLite file that only its owner can read.
+"""The signing keys and the revoked tokens of hubs. Those of a folder are one SQLite file that only its owner can read.
 
 A database, not a text file: several processes (a server, the command line) may rotate and revoke at the same
 time, what was revoked survives a power cut, and the next look of any of them sees it.
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from recall_cli.core.dbfile import DAMAGE, connect, unreadable, write_schema
 from recall_cli.errors import InputError, StoreError
@@ -50,8 +51,54 @@ class Key:
     signs: bool
 
 
+class Ring(Protocol):
+    """Keys and revocations of the tokens of some hubs. Any method may be called from any thread.
+
+    What one process does the next look of any other sees. Raises StoreError where the store fails.
+    """
+
+    def signing(self) -> tuple[str, bytes]:
+        """Return the name and the secret of the key that signs."""
+        ...
+
+    def secret(self, kid: str) -> bytes | None:
+        """Return the secret of a live key, None when there is no such key."""
+        ...
+
+    def live(self) -> list[Key]:
+        """Return the live keys, newest first."""
+        ...
+
+    def rotate(self) -> str:
+        """Make the key that signs from now on; only the one before it goes on verifying. Return its name."""
+        ...
+
+    def revoke(self, jti: str, until: float) -> None:
+        """Refuse a token from now on.
+
+        :param until: when it has expired by itself and need not be remembered any more, seconds since the epoch.
+        """
+        ...
+
+    def is_revoked(self, jti: str) -> bool:
+        """Return whether a token was revoked."""
+        ...
+
+    def close(self) -> None:
+        """Release what was opened for it."""
+        ...
+
+
+def new_key() -> tuple[str, bytes, float]:
+    """Return the name, the secret and the time of a new key.
+
+    Its name is not guessable from the secret, and no counter: a key made anew must never be taken for an old one.
+    """
+    return secrets.token_hex(8), secrets.token_bytes(KEY_BYTES), time.time()
+
+
 class KeyRing:
-    """Keys and revocations. Any method may be called from any thread. Raises StoreError where the file fails."""
+    """The keys and revocations of a folder, see `Ring`."""
 
     def __init__(self, path: Path) -> None:
         """Open the file, or make it with a first key.
@@ -137,11 +184,9 @@ class KeyRing:
             raise StoreError(f"{self.path} holds no keys that this recall reads", hint="move it away, or name another")
 
     def _add(self) -> str:
-        # Not guessable from the secret, and no counter: a key made anew must never be taken for an old one.
-        kid = secrets.token_hex(8)
-        row = (kid, secrets.token_bytes(KEY_BYTES), time.time())
-        self._db.execute("INSERT INTO keys (kid, secret, created) VALUES (?, ?, ?)", row)
-        return kid
+        key = new_key()
+        self._db.execute("INSERT INTO keys (kid, secret, created) VALUES (?, ?, ?)", key)
+        return key[0]
 
     @contextmanager
     def _write(self) -> Iterator[None]:

@@ -11,6 +11,7 @@ from recall_cli.errors import StoreError
 from recall_cli.hub.folder import check_slug, name_taken, no_such_hub
 from recall_cli.hub.nouns import ALPHA, HubInfo, Visibility
 from recall_cli.hub.pg_engine import READ_S, SCAN_S, PostgresEngine
+from recall_cli.hub.pg_keys import PostgresKeys
 from recall_cli.hub.words import ANALYZER
 from recall_cli.types import VectorSpace
 
@@ -97,6 +98,10 @@ class PostgresHubs:
                 db.execute(statement.encode(), (number,))
         with self._lock:
             self._open.pop(number, None)
+
+    def ring(self) -> PostgresKeys:
+        """Return the keys of these hubs' tokens, which all replicas share."""
+        return PostgresKeys(self._database)
 
     def close(self) -> None:
         """Close the connections, and with them every hub; a second call does nothing."""

@@ -11,13 +11,14 @@ from typing import Protocol
 from recall_cli.engine.pg_url import shown
 from recall_cli.errors import StoreError, UsageError
 from recall_cli.hub.folder import HubFolder, no_such_hub
+from recall_cli.hub.keys import Ring
 from recall_cli.hub.nouns import HubEngine, HubInfo, Visibility
 from recall_cli.types import VectorSpace
 
 
 @dataclass(frozen=True, slots=True)
 class DatabasePlace:
-    """A PostgreSQL database of hubs. Keys and signs of life stay in a folder of this machine."""
+    """A PostgreSQL database of hubs. Signs of life stay in a folder of this machine."""
 
     url: str
     folder: Path
@@ -54,6 +55,13 @@ class HubStore(Protocol):
         """Delete a hub with everything in it. Raises NoSuchHub when there is none."""
         ...
 
+    def ring(self) -> Ring:
+        """Return the keys of these hubs' tokens, to be closed by the caller before the hubs.
+
+        Raises InputError when others can read them.
+        """
+        ...
+
     def close(self) -> None:
         """Release every hub; a second call does nothing."""
         ...
@@ -77,11 +85,6 @@ def open_place(place: Place) -> HubStore:
             f"the folder {place.folder} cannot be made: {error.strerror}", hint="name one you can write to: --hub-dir"
         ) from error
     return PostgresHubs(place.url)
-
-
-def folder_of(place: Place) -> Path:
-    """Return the folder of what is kept beside the hubs: the keys of tokens."""
-    return place if isinstance(place, Path) else place.folder
 
 
 def pulse_folder(place: Place, slug: str) -> Path:

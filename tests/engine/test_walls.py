@@ -108,6 +108,14 @@ def test_hubs_have_the_same_wall(granted: str) -> None:
         ingest(hubs.open("hub"), EMBEDDER, [Document("one", text), Document("two", text)])
         hubs.open("hub").apply((), ["two"])
         assert [p.text for p in hubs.open("hub").passages(hubs.open("hub").lexical("wing", 9)[0])] == [text]
+    rings = [hubs.ring() for hubs in (a, b)]
+    signing = [ring.signing() for ring in rings]
+    rings[0].revoke("a-token", 1e12)
+    assert signing[0] != signing[1]
+    assert rings[1].secret(signing[0][0]) is None
+    assert [ring.is_revoked("a-token") for ring in rings] == [True, False]
+    rings[1].rotate()
+    assert rings[0].signing() == signing[0]
     held = {table: f"SELECT hub, count(*) FROM recall.{table} GROUP BY hub" for table in HUB_TABLES}
     numbers = [hubs.open("hub").number for hubs in (a, b)]
     for name, number in zip(("team_a", "team_b"), numbers, strict=True):

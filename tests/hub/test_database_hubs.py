@@ -53,6 +53,12 @@ def test_the_command_line_takes_a_database(
     assert main(["hub", "query", "help", "open the settings page to reset a password", "--json", *store]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["doc_id"] == "reset.md"
     monkeypatch.setenv("RECALL_HUB_STORE", place.url)
+    assert main(["hub", "token", "mint", "help", "--owner"]) == 0
+    assert main(["hub", "token", "keys", "--json"]) == 0
+    printed = capsys.readouterr().out
+    assert [row["signs"] for row in json.loads(printed[printed.index("{") :])["rows"]] == [True]
+    assert main(["hub", "token", "rotate"]) == 0
+    capsys.readouterr()
     assert main(["hub", "status", "help", "--json"]) == 0
     state = json.loads(capsys.readouterr().out)["summary"]
     assert (state["documents"], state["visibility"], state["embedder"]) == (2, "private", "hash-v1")
@@ -91,6 +97,18 @@ def test_a_server_serves_the_hubs_of_a_database(serve: Serve, place: DatabasePla
         assert server.ask("help", "reset a password").status == 401
         hubs.remove("help")
         assert server.ask("help", "reset a password").status == 404
+
+
+def test_replicas_take_each_others_tokens_and_revocations(serve: Serve, place: DatabasePlace) -> None:
+    one, other = serve(place=place), serve(place=replace(place, folder=place.folder / "another"))
+    with closing(PostgresHubs(place.url)) as hubs:
+        hubs.make("help", HASH, visibility=Visibility.PRIVATE)
+        ingest(hubs.open("help"), HASH, DOCUMENTS)
+    minted = one.mint("help")
+    assert [server.ask("help", token=minted.token).status for server in (one, other)] == [200, 200]
+    other.tokens.revoke(minted.jti)
+    assert [server.ask("help", token=minted.token).status for server in (one, other)] == [401, 401]
+    assert not list(place.folder.rglob("keys.db"))
 
 
 def test_a_server_that_starts_without_its_database_asks_callers_to_try_again(

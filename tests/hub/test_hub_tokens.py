@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,11 @@ from recall_cli.hub.auth import (
     checked_base,
     read_bearer,
 )
-from recall_cli.hub.keys import KeyRing
+from recall_cli.hub.folder import HubFolder
+from recall_cli.hub.keys import KeyRing, Ring
 from recall_cli.hub.nouns import TOKEN_S, HubInfo, Visibility
+from recall_cli.hub.pg_hubs import PostgresHubs
+from recall_cli.hub.place import HubStore
 from recall_cli.hub.refusal import INGEST, RECALL, Refusal
 
 BASE = "https://hub.example.org"
@@ -43,6 +47,35 @@ def ring(tmp_path: Path) -> Iterator[KeyRing]:
     ring = KeyRing(tmp_path / "keys.db")
     yield ring
     ring.close()
+
+
+@pytest.fixture(params=["folder", "database"])
+def any_ring(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ring]:
+    """What signs and verifies, wherever it is kept."""
+    place: HubStore = HubFolder(tmp_path)
+    if request.param == "database":
+        place = PostgresHubs(request.getfixturevalue("database"))
+    with closing(place), closing(place.ring()) as ring:
+        yield ring
+
+
+def test_one_contract_for_all_rings(any_ring: Ring) -> None:
+    first, secret = any_ring.signing()
+    assert any_ring.signing() == (first, secret)
+    assert any_ring.secret(first) == secret
+    assert [(key.kid, key.signs) for key in any_ring.live()] == [(first, True)]
+    for unknown in ("", "0" * 16, "' OR 1=1 --", "a\x00b", "\N{SNOWMAN}"):
+        assert any_ring.secret(unknown) is None
+    second = any_ring.rotate()
+    assert any_ring.signing()[0] == second != first
+    assert any_ring.secret(first) == secret, "tokens under way live on"
+    third = any_ring.rotate()
+    assert [key.kid for key in any_ring.live()] == [third, second]
+    assert any_ring.secret(first) is None
+    any_ring.revoke("one", time.time() + 60)
+    any_ring.revoke("one", time.time() + 30)
+    any_ring.revoke("old", time.time() - 1)
+    assert [any_ring.is_revoked(jti) for jti in ("one", "old", "other")] == [True, False, False]
 
 
 @pytest.fixture
