@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from recall_cli.core import embed
+from recall_cli.core.table import TableEmbedder
 from tests.postgres import Cable, Server
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,6 +38,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "shared" in item.keywords:
             item.add_marker(skip)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def bundled_model_read_once() -> Iterator[None]:
+    """Load the bundled model once a process, a tenth of a second each time, and several hundred tests ask for it.
+
+    Nothing that a test sees hangs on whose memory of words an embedder has; how it is loaded has tests of its own, in
+    folders of their own, which are read.
+    """
+    load = embed._bundled
+    kept: dict[tuple[Path, str], TableEmbedder] = {}
+
+    def once(tokens: str) -> TableEmbedder:
+        key = (embed.bundled_folder(), tokens)
+        if key not in kept:
+            kept[key] = load(tokens)
+        return kept[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embed, "_bundled", once)
+        yield
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,9 +45,12 @@ def floor_of(module: str) -> str:
     return parts[1] if len(parts) > 1 else ""
 
 
-def imports_of(path: Path) -> set[str]:
+MODULES = {module_of(path) for path in FILES}
+
+
+@cache
+def imports_of(path: Path) -> frozenset[str]:
     """Every module of ours that the file imports, inside functions too."""
-    modules = {module_of(p) for p in FILES}
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -55,8 +59,8 @@ def imports_of(path: Path) -> set[str]:
             assert node.level == 0, f"{path}: relative import"
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
-                found.add(full if full in modules else node.module)
-    return {name for name in found if name.split(".")[0] == "recall_cli"}
+                found.add(full if full in MODULES else node.module)
+    return frozenset(name for name in found if name.split(".")[0] == "recall_cli")
 
 
 @pytest.mark.parametrize("path", FILES, ids=module_of)
@@ -67,9 +71,9 @@ def test_arrows_run_down_only(path: Path) -> None:
 
 
 def test_no_import_goes_in_a_circle() -> None:
-    graph = {module_of(p): imports_of(p) - {module_of(p)} for p in FILES}
+    graph: dict[str, frozenset[str]] = {module_of(p): imports_of(p) - {module_of(p)} for p in FILES}
     # What the package offers it imports when a program names it, long after the version that modules take from it.
-    graph["recall_cli"] = set()
+    graph["recall_cli"] = frozenset()
     done: set[str] = set()
 
     def walk(module: str, trail: tuple[str, ...]) -> None:

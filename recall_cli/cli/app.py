@@ -12,10 +12,12 @@ import re
 import sys
 import traceback
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command
 
 from recall_cli import __version__
 from recall_cli.cli import (
@@ -101,12 +103,18 @@ def main_options(
     context.default_map = load_settings(context)
 
 
+@lru_cache(maxsize=1)
+def _command() -> Any:
+    """Return the commands as click knows them: typer would read all signatures anew at every call of `app`."""
+    return get_command(app)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     global _debug
     _debug = bool(os.environ.get("RECALL_DEBUG"))
     try:
-        app(args=list(sys.argv[1:] if argv is None else argv), prog_name="recall")
+        _command()(args=list(sys.argv[1:] if argv is None else argv), prog_name="recall")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except RecallError as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from contextlib import suppress
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -27,18 +29,20 @@ def environment() -> dict[str, Any]:
         "memory_bytes": _memory_bytes(),
         "load_1m": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "python": platform.python_version(),
-        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "packages": _packages().copy(),
         "blas": _blas(),
         "threads": {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
         "commit": _commit(),
     }
 
 
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+@cache
+def _packages() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def _cpu_name() -> str:
@@ -82,8 +86,12 @@ def blas_threads() -> int | None:
     return _usable_cores()
 
 
+@cache
 def _commit() -> str | None:
-    """Return the commit of the checkout this runs from, with "+dirty" for local changes; None elsewhere."""
+    """Return the commit of the checkout this runs from, with "+dirty" for local changes; None elsewhere.
+
+    Asked once: it is the code that was loaded which measures.
+    """
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
