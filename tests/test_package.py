@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from email import message_from_bytes
 from email.message import Message
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -62,6 +66,31 @@ httpx.Client(transport=CachedTransport(cache))
 httpx.AsyncClient(transport=AsyncCachedTransport(cache))
 open_cache(3)  # type: ignore[arg-type]  # were the names of no known type, this would be an ignore for nothing
 '''
+
+
+WITH_OTHERS = {
+    "httpx", "httpx2",  # the clients of whoever gives us to one
+    "psycopg_pool",  # psycopg[pool]
+    "pydantic",  # mcp's own words
+    "tiktoken",  # used where it is there
+}  # fmt: skip
+"""Modules of packages that are rightly not asked for."""
+
+
+def canonical(requirement: str) -> str:
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]).lower()
+
+
+def imported() -> set[str]:
+    """The top modules that the package imports, inside functions too, and that are not Python's or ours."""
+    nodes = (node for path in (ROOT / "recall_cli").rglob("*.py") for node in ast.walk(ast.parse(path.read_bytes())))
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    return {name.partition(".")[0] for name in names} - {*sys.stdlib_module_names, "recall_cli"}
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +180,21 @@ def test_every_dependency_has_a_lower_bound_and_comes_from_the_registry(built: P
     for requirement in required:
         assert ">=" in requirement, f"{requirement}: which is the oldest that works?"
         assert "@" not in requirement, f"{requirement}: an address, not a version"
+
+
+def test_the_list_of_changes_begins_with_this_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (\S+)", text, re.M)[0] == __version__
+
+
+def test_what_is_imported_is_asked_for() -> None:
+    """A package that comes only because another one needs it may be gone with that one's next version."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = {canonical(name) for name in project["dependencies"]}
+    asked |= {canonical(name) for extra in project["optional-dependencies"].values() for name in extra}
+    made = packages_distributions()
+    strange = {module for module in imported() if not asked & {canonical(name) for name in made.get(module, [module])}}
+    assert strange == WITH_OTHERS
 
 
 def test_installed_it_finds_its_model_and_workloads(installed: Path, tmp_path: Path) -> None:
