@@ -52,17 +52,17 @@ def test_within_its_range(a: str, b: str) -> None:
     ("field", "a", "b"),
     [
         ("numbers", "What's 15% of 200?", "What's 50% of 200?"),
-        ("numbers", "Book the room from the 3rd to the 5th", "Book the room from the 5th to the 13th"),
+        ("numbers", "Hold the hall from the 2nd to the 4th", "Hold the hall from the 4th to the 12th"),
         ("numbers", "Can I take 2 pills every 4 hours?", "Can I take 2 pills every 2 hours?"),
         ("numbers", "Is 5 kg allowed?", "Is 5 lb allowed?"),
-        ("numbers", "What was my bill in January?", "What was my bill in June?"),
+        ("numbers", "How much rain fell in March?", "How much rain fell in August?"),
         ("numbers", "do you open on Monday", "do you open on Friday"),
         ("numbers", "What changed in version 3.11.2?", "What changed in version 3.12.2?"),
         ("numbers", "delivery within 48 hours", "delivery within 48 days"),
-        ("negation", "Which items can be recycled?", "Which items can't be recycled?"),
+        ("negation", "Which plants can live indoors?", "Which plants can't live indoors?"),
         ("negation", "How do I enable alerts?", "How do I disable alerts?"),
         ("negation", "How do I turn on sync on my phone?", "How do I turn off sync on my phone?"),
-        ("negation", "How do I lock my card?", "How do I unlock my card?"),
+        ("negation", "Can I lock the screen?", "Can I unlock the screen?"),
         (
             "negation",
             "the cheapest flight to Rome",
@@ -71,7 +71,7 @@ def test_within_its_range(a: str, b: str) -> None:
         ("negation", "When will my order ship?", "When did my order ship?"),
         ("negation", "Should I buy bonds now?", "Should I sell bonds now?"),
         ("roles", "transfer from savings to current", "transfer from current to savings"),
-        ("roles", "How do I convert a Word document to PDF?", "How do I convert a PDF to a Word document?"),
+        ("roles", "How do I convert a spreadsheet to JSON?", "How do I convert JSON to a spreadsheet?"),
         (
             "roles",
             "Does a nurse approve the leave of a sales manager?",
@@ -95,7 +95,7 @@ def test_contradictions(field: str, a: str, b: str) -> None:
         ("the fee for two-factor tokens", "the fee for 2-factor tokens"),
         ("Why isn't sync enabled?", "Why is sync disabled?"),
         ("How can I obtain a refund?", "How do I get a refund?"),
-        ("On the menu, what vegan options do you have?", "What vegan options do you have on the menu?"),
+        ("At the pool, which classes do you offer?", "Which classes do you offer at the pool?"),
         ("Why can't I log in?", "Why can I not log in?"),
         ("it is 20 percent", "it is twenty %"),
     ],
@@ -107,7 +107,7 @@ def test_other_spellings_contradict_nothing(a: str, b: str) -> None:
 
 def test_a_slip_of_the_pen_is_the_word_and_another_name_is_not() -> None:
     assert of("Do you offer a vegetarian menu?", "Do you offer a vegitarian menu?").overlap == 1.0
-    swapped = of("What's the capital of Australia?", "What's the capital of Austria?")
+    swapped = of("What is the currency of Slovenia?", "What is the currency of Slovakia?")
     assert swapped.names == 1.0
     assert swapped.detail > 0.3
 
@@ -148,7 +148,7 @@ ALONE = (
         "What's 15% of 200?",
         "东京的天气怎么样",
     ),
-    *("What is the capital of France?", "When will I receive my P60?", "Is it safe to fly at 30 weeks pregnant?"),
+    *("What is the capital of France?", "When does form B7 come?", "Is it wise to swim after 40 minutes of sauna?"),
 )
 
 
