@@ -15,8 +15,9 @@ from recall_cli.errors import InputError
 from recall_cli.measure import wordnet
 from recall_cli.measure.model_corpus import Corpus, corpus
 from recall_cli.measure.model_extra import single_thread
+from recall_cli.measure.model_neighbours import LEAF
 from recall_cli.measure.model_teacher import teach
-from recall_cli.measure.model_train import Lessons, Steps, Trainer, start
+from recall_cli.measure.model_train import BATCH, NEIGHBOURS, Lessons, Steps, Trainer, start, tempered
 from recall_cli.measure.textworld_contrast import PROMPTS, contrasts
 from recall_cli.types import Progress
 
@@ -68,12 +69,12 @@ def fitted(
         else:
             trainer.distil(plan.steps, step)
             _save(table, state)
-        distilled = trainer.held_out_cosine()
+        distilled, before = trainer.held_out_cosine(), table.table()
         trainer.weigh(_groups(plan.groups, tokenizer), plan.steps, step)
         record = _record(found, len(texts), plan) | {
             "held_out_cosine": {"distilled": round(distilled, 4), "weighed": round(trainer.held_out_cosine(), 4)}
         }
-        return table.table(), record
+        return tempered(before, table.table(), _numbers(tokenizer)), record
 
 
 def _lessons(texts: Sequence[str], tokenizer: Tokenizer, vectors: NDArray[np.float16]) -> Lessons:
@@ -103,8 +104,15 @@ def _groups(n: int, tokenizer: Tokenizer) -> list[list[list[int]]]:
     return [group for group in groups if all(group)]
 
 
+def _numbers(tokenizer: Tokenizer) -> NDArray[np.bool_]:
+    found = np.zeros(tokenizer.get_vocab_size(), dtype=np.bool_)
+    for token, row in tokenizer.get_vocab().items():
+        found[row] = any(c.isdigit() for c in token)
+    return found
+
+
 def _key(steps: Steps, raw: Floats) -> str:
-    stage = (steps.epochs, steps.rate, steps.token_rate)
+    stage = (steps.epochs, steps.rate, steps.token_rate, LEAF, BATCH, NEIGHBOURS)
     return blake3(repr(stage).encode() + np.ascontiguousarray(raw).tobytes()).hexdigest()[:16]
 
 
