@@ -52,7 +52,7 @@ def test_hit_miss_and_exact(here: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_veto_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    document = explained(capsys, "How do I cancel order 42?", "--against", "p.txt", "--veto", "numbers")
+    document = explained(capsys, "How do I cancel order 42?", "--against", "p.txt", "--tau", "0.5", "--veto", "numbers")
     assert document["rows"][0]["gate"] == "veto: numbers"
     assert document["rows"][0]["numbers"] == 1
 

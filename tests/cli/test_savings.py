@@ -331,7 +331,7 @@ def test_no_odd_line_ends_the_report(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_pairs_to_check_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = printed(capsys, tmp_path / "log", semantic_pairs(60), "--out", str(tmp_path / "out.json"))
+    out = printed(capsys, tmp_path / "log", semantic_pairs(60), "--tau", "0.5", "--out", str(tmp_path / "out.json"))
     pairs = json.loads((tmp_path / "out.json").read_bytes())["summary"]["to_check"]
     assert 1 < len(pairs) <= 20
     assert set(pairs[0]) == {"line", "served_from_line", "similarity"}

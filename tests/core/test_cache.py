@@ -87,7 +87,7 @@ def test_tau_one_serves_what_is_identical_and_zero_serves_anything() -> None:
     # Another identity, but the same tokens: cosine is 1 up to rounding.
     assert strict.get(text_request("reset MY password")).decision.outcome is Outcome.SEMANTIC
     assert strict.get(text_request("reset his password")).decision.outcome is Outcome.MISS
-    assert loose.get(text_request("what is the weather in Rome")).decision.outcome is Outcome.SEMANTIC
+    assert loose.get(text_request("what is my password for")).decision.outcome is Outcome.SEMANTIC
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\x00", "[UNK]"])

@@ -112,7 +112,8 @@ def test_auto_may_grow_during_the_replay(
 
 def test_auto_is_not_blamed_for_what_a_scan_may_miss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AutoIndex, "_scan", lambda self: Forgetful(self._dim))
-    (tmp_path / "p.txt").write_text("".join(f"how do I clean the {n}th window\n" for n in range(60)))
+    lines = [f"how do I clean the window of house {n} in the long street by the river\n" for n in range(60)]
+    (tmp_path / "p.txt").write_text("".join(lines))
     plan = bench.Plan(("static",), (50,), "auto:scan_at=60", lookups=5, warmup=0, prompts=str(tmp_path / "p.txt"))
     (row,) = bench.run(plan).rows
     assert row["nearest_found_rate"] < 1

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from recall_cli.measure.model_train import Lessons, Steps, Trainer, start
+from recall_cli.measure.model_train import NUMBERS, Lessons, Steps, Trainer, start, tempered
 
 torch = pytest.importorskip("torch", reason="needs the extra train")
 
@@ -50,7 +50,7 @@ def test_a_fit_repeats_to_the_bit(world):
     np.testing.assert_array_equal(one, two)
 
 
-def test_weighing_raises_what_decides_and_turns_nothing(world):
+def test_weighing_raises_what_decides_and_turns_little(world):
     trainer, _ = trained(world)
     before = trainer.table.table()
     frame = list(range(20, 40))
@@ -65,12 +65,41 @@ def test_weighing_raises_what_decides_and_turns_nothing(world):
     growth = np.linalg.norm(after, axis=1) / np.linalg.norm(before, axis=1)
     assert growth[10:20].min() > growth[20:40].max()
     cosines = np.einsum("ij,ij->i", before, after) / np.linalg.norm(before, axis=1) / np.linalg.norm(after, axis=1)
-    assert cosines.min() > 0.9999
+    assert cosines.min() > 0.9
+
+
+def test_weighing_is_the_same_after_a_build_that_went_on_from_the_distilled_stage(world):
+    one, _ = trained(world)
+    other = Trainer(one.table, one.directions, one.lessons)
+    for name in ("scale", "shift", "turn", "lean"):
+        assert getattr(other.table, name) is getattr(one.table, name)
+    groups = [[[10 + i % 10, 20 + i % 20], [10 + i % 10, 21], [10 + i % 10, 22], [30, 21], [31, 22]] for i in range(40)]
+    parts = [part.detach().clone() for part in (one.table.scale, one.table.shift, one.table.lean)]
+    one.weigh(groups, STEPS, silent)
+    first = one.table.table()
+    for part, kept in zip((one.table.scale, one.table.shift, one.table.lean), parts, strict=True):
+        part.data = kept
+    other.weigh(groups, STEPS, silent)
+    np.testing.assert_array_equal(first, other.table.table())
+
+
+def test_no_token_loses_weight_and_numbers_gain():
+    before = np.array([[3.0, 4.0], [3.0, 4.0], [3.0, 4.0], [0.0, 0.0]], dtype=np.float32)
+    after = np.array([[6.0, 8.0], [1.5, 2.0], [0.0, 5.0], [0.0, 0.0]], dtype=np.float32)
+    found = tempered(before, after, np.array([False, False, True, True]))
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), [10, 5, 5 * np.exp(NUMBERS), 0], rtol=1e-6)
+    np.testing.assert_allclose(found[2] / np.linalg.norm(found[2]), [0, 1], atol=1e-6)
 
 
 def test_held_out_sentences_are_in_no_batch(world, monkeypatch):
     seen = set()
     taught = Trainer._taught
-    monkeypatch.setattr(Trainer, "_taught", lambda self, batch: seen.update(batch.tolist()) or taught(self, batch))
+
+    def watched(self, beside, pull):
+        seen.update(beside.reshape(-1).tolist())
+        return taught(self, beside, pull)
+
+    monkeypatch.setattr(Trainer, "_taught", watched)
     trained(world)
     assert max(seen) < world[1].taught == 1_800
+    assert len(seen) > 1_700

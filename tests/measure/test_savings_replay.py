@@ -319,9 +319,9 @@ def test_the_index_of_the_product_finds_what_exact_search_finds(monkeypatch: pyt
             made.append(self)
 
     monkeypatch.setattr("recall_cli.measure.walk.AutoIndex", Watched)
-    fast = replayed(log, vectors, StaticPolicy(0.93))
+    fast = replayed(log, vectors, StaticPolicy(0.8))
     monkeypatch.setattr("recall_cli.measure.walk.AutoIndex", ExactIndex)
-    slow = replayed(log, vectors, StaticPolicy(0.93))
+    slow = replayed(log, vectors, StaticPolicy(0.8))
     assert [index.kind for index in made] == ["scan", "scan"]
     assert 200 < sum(hit is not None for hit in fast) < 2_000
     for a, b in zip(fast, slow, strict=True):

@@ -133,7 +133,7 @@ def world(n: int, *, shuffle: bool = False) -> list[dict[str, Any]]:
 
 def test_the_adaptive_policy_learns_from_logged_answers(log: Path) -> None:
     lines = world(1_500)
-    static, adaptive = measure(log, lines), measure(log, lines, policy="adaptive", target=0.05)
+    static, adaptive = measure(log, lines, tau=0.6), measure(log, lines, policy="adaptive", target=0.05)
     loose, learnt = static.summary["tiers"]["semantic"], adaptive.summary["tiers"]["semantic"]
     assert 0 < learnt["hits"] < loose["hits"]
     assert (learnt["tau"], learnt["policy"], learnt["target"]) == (None, "adaptive", 0.05)

@@ -46,7 +46,7 @@ def test_a_refused_hit_of_a_stream_is_a_miss_and_is_stored(classes):
 
 
 def test_streams_of_texts_are_asked_about(classes):
-    settings = Settings(policies=(GIVEN,), tau=0.8, verify_on_hit="model")
+    settings = Settings(policies=(GIVEN,), tau=0.6, verify_on_hit="model")
     for seed in range(3):
         tally = run_seed(classes, seed, settings).tallies[GIVEN, 0.01]
         assert (sum(tally.hits), sum(tally.wrong)) == (1, 0)
@@ -62,8 +62,8 @@ def test_a_log_replayed_with_it(tmp_path):
     log = tmp_path / "log.jsonl"
     texts = [SAME[0], SAME[0] + " Please.", TRAP]
     log.write_text("\n".join(json.dumps(call(text, 1_767_225_600 + 60 * i)) for i, text in enumerate(texts)))
-    plain = savings.run(savings.Plan([str(log)], tau=0.8))
-    asked = savings.run(savings.Plan([str(log)], tau=0.8, verify_on_hit="model"))
+    plain = savings.run(savings.Plan([str(log)], tau=0.6))
+    asked = savings.run(savings.Plan([str(log)], tau=0.6, verify_on_hit="model"))
     before, after = plain.summary["tiers"]["semantic"], asked.summary["tiers"]["semantic"]
     assert before["second_opinion"] is None
     assert after["second_opinion"]["asked"] == 2
@@ -74,12 +74,12 @@ def test_a_log_replayed_with_it(tmp_path):
 def test_explain_names_it_as_the_gate(tmp_path):
     stored = tmp_path / "prompts.txt"
     stored.write_text(SAME[0] + "\n")
-    plan = explain.Plan(TRAP, str(stored), tau=0.8, verify_on_hit="model")
+    plan = explain.Plan(TRAP, str(stored), tau=0.6, verify_on_hit="model")
     (row,) = explain.run(plan).rows
     assert row["gate"].startswith("second opinion")
     assert not row["serves"]
     assert row["second_opinion_logit"] > row["meaning"] - 9
-    (row,) = explain.run(explain.Plan(SAME[1], str(stored), tau=0.8, verify_on_hit="model")).rows
+    (row,) = explain.run(explain.Plan(SAME[1], str(stored), tau=0.6, verify_on_hit="model")).rows
     assert row["serves"]
 
 

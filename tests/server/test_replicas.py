@@ -115,7 +115,7 @@ def test_tenants_do_not_meet_across_replicas(start: Start, database: str) -> Non
     ask(one, key="k-1")
     one.settle()
     assert ask(other, key="k-2").outcome == "MISS"
-    assert ask(other, NEAR, key="k-2").outcome == "MISS"
+    assert ask(other, NEAR, key="k-3").outcome == "MISS"
     assert ask(other, model="another").outcome == "MISS"
     assert ask(other, NEAR, model="a third").outcome == "MISS"
     assert ask(other, NEAR, key="k-1").outcome == "SEMANTIC"

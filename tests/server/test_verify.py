@@ -110,7 +110,7 @@ THINGS = ["password", "invoice", "calendar", "profile", "report", "photo", "fold
 
 
 def test_evidence_as_a_second_opinion(start: Start) -> None:
-    proxy, _ = start(scripted("one", "two", "three"), verify_on_hit="evidence")
+    proxy, _ = start(scripted("one", "two", "three"), tau=0.6, verify_on_hit="evidence")
     fill(proxy, "Can I return the item within 30 days of delivery?")
     got = ask(proxy, "Can I return the item within 60 days of delivery?")
     assert (got.outcome, got.reason) == ("MISS", "veto_numbers")
@@ -139,7 +139,7 @@ def test_a_model_as_a_second_opinion(says: str, outcome: str, start: Start) -> N
 
 
 def test_a_local_second_opinion(start: Start) -> None:
-    proxy, upstream = start(scripted("one", "two", "three"), verify_on_hit="model")
+    proxy, upstream = start(scripted("one", "two", "three"), tau=0.6, verify_on_hit="model")
     fill(proxy, "Can I return the item within 30 days of delivery?")
     got = ask(proxy, "Can I return the item within 60 days of delivery?")
     assert (got.outcome, got.reason, got.text) == ("MISS", "second_opinion", "two")
