@@ -36,6 +36,9 @@ DEPTHS = (LEGS, 4 * LEGS, 16 * LEGS)
 """Candidates of a leg, tried in turn until k documents are among them: all 30 may be chunks of one long document."""
 GROWTH = 0.1
 """Share by which a hub's chunks may grow or shrink before its spread is estimated again."""
+THREADS = 4
+"""Questions of one hub that are worked on at a time; more wait. An endpoint that embeds them may take 20 seconds for
+each, and the questions to other hubs must not wait for it too."""
 BESIDE = ThreadPoolExecutor(thread_name_prefix="recall-lexical")
 """Where the lexical leg runs while the question is embedded: it needs no vector. Shared by all hubs of a process."""
 
@@ -80,6 +83,7 @@ class Hub:
         self._reranker = reranker
         self._spread: tuple[int, Whitening] | None = None
         self._estimating = Lock()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="recall-hub")
 
     def recall(self, question: Question) -> Answer:
         """Answer in the fused order, without a reranker. Raises StoreError, and what the embedder raises."""
@@ -96,7 +100,7 @@ class Hub:
 
         The first answer holds every candidate that may be in the last one, so more than k of them.
         """
-        found = await asyncio.to_thread(self._candidates, question)
+        found = await asyncio.get_running_loop().run_in_executor(self._threads, self._candidates, question)
         if not question.rerank or self._reranker is None or not found.results:
             yield _final(found, found.results)
             return
@@ -150,6 +154,7 @@ class Hub:
 
     def close(self) -> None:
         """Release the engine."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
         self.engine.close()
 
     async def _reranked(self, reranker: Reranker, found: Answer, candidates: list[Match]) -> Answer:

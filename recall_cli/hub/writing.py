@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from recall_cli.hub.api import Call
 from recall_cli.hub.gate import Entry
@@ -15,14 +16,17 @@ from recall_cli.hub.refusal import Refusal, impossible, malformed
 from recall_cli.hub.shown import report_json
 
 if TYPE_CHECKING:
+    from anyio import CapacityLimiter
     from starlette.responses import Response
+
+    from recall_cli.hub.query import Hub
 
 DOCUMENT_BYTES = 4 << 20
 """A larger document belongs in several, or through the command line."""
 BATCH_BYTES = 16 << 20
 """Of documents sent together."""
 WRITERS = 4
-"""Writes under way, of all hubs: those that wait for a hub's lock must not take the threads that questions need."""
+"""Writes of one hub under way: those that wait for its lock, or for its endpoint, take no other hub's threads."""
 
 FIELDS = {"text": DOCUMENT_BYTES, "title": MAX_TITLE_CHARS, "url": MAX_URL_CHARS}
 """The strings of a document, and how many characters each may have."""
@@ -39,9 +43,7 @@ class Writing:
     """The operations that write."""
 
     def __init__(self) -> None:
-        from anyio import CapacityLimiter
-
-        self._limiter = CapacityLimiter(WRITERS)
+        self._limiters: WeakKeyDictionary[Hub, CapacityLimiter] = WeakKeyDictionary()
 
     async def put(self, call: Call, entry: Entry) -> Response:
         """Store a document under the path's id: 201 for a new one, 200 for one that was there."""
@@ -52,26 +54,30 @@ class Writing:
     async def add(self, call: Call, entry: Entry) -> Response:
         """Store the documents of a body's lines, all or none."""
         check_type(call.request, NDJSON)
-        documents = await self._beside(lambda: read_documents(call.body))
+        documents = await self._beside(entry, lambda: read_documents(call.body))
         return respond(await self._ingested(entry, documents), headers=UNKEPT)
 
     async def delete(self, call: Call, entry: Entry) -> Response:
         """Remove a document."""
         # Not held to what may be put: a file may have given it a name that is not printable.
         engine, id = entry.hub.engine, call.request.path_params["id"]
-        if await self._beside(lambda: engine.document(id)) is None:
+        if await self._beside(entry, lambda: engine.document(id)) is None:
             raise Refusal(404, "no_such_document", "there is no document of this id")
-        revision = await self._beside(lambda: engine.apply((), [id]))
+        revision = await self._beside(entry, lambda: engine.apply((), [id]))
         return respond({"id": id, "removed": 1, "revision": revision}, headers=UNKEPT)
 
     async def _ingested(self, entry: Entry, documents: list[Document]) -> dict[str, Any]:
         hub = entry.hub
-        return report_json(await self._beside(lambda: ingest(hub.engine, hub.embedder, documents)))
+        return report_json(await self._beside(entry, lambda: ingest(hub.engine, hub.embedder, documents)))
 
-    async def _beside(self, work: Callable[[], T]) -> T:
+    async def _beside(self, entry: Entry, work: Callable[[], T]) -> T:
+        from anyio import CapacityLimiter
         from anyio.to_thread import run_sync
 
-        return await run_sync(work, limiter=self._limiter)
+        limiter = self._limiters.get(entry.hub)
+        if limiter is None:
+            limiter = self._limiters[entry.hub] = CapacityLimiter(WRITERS)
+        return await run_sync(work, limiter=limiter)
 
 
 def read_documents(body: bytes) -> list[Document]:

@@ -16,6 +16,7 @@ from recall_cli.hub.folder import make_hub
 from recall_cli.hub.ingest import ingest
 from recall_cli.hub.nouns import Document, HubInfo, Visibility
 from recall_cli.hub.place import opened
+from recall_cli.server.settings import Limits
 from tests.server.fake import FakeUpstream, Handler, Reply, RunningProxy, Seen, make_plan
 
 HASH = make_embedder("hash-v1")
@@ -68,11 +69,13 @@ class Answer:
 class HubServer:
     """Serves a folder of hubs in a thread of its own until `close`."""
 
-    def __init__(self, folder: Path, model: FakeUpstream, *, log: str | None = None, **options: Any) -> None:
+    def __init__(
+        self, folder: Path, model: FakeUpstream, *, log: str | None = None, limits: Limits | None = None, **options: Any
+    ) -> None:
         self.folder = folder
         self.model = model
         plan = HubPlan(**{"place": folder, "url": URL, "per_s": 0.0, **options})
-        self.proxy = RunningProxy(make_plan(model, hub=plan, log=log))
+        self.proxy = RunningProxy(make_plan(model, hub=plan, log=log, limits=limits or Limits()))
         self.port = self.proxy.port
         assert self.proxy.server.hub is not None
         self.face = self.proxy.server.hub
