@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.peers.bench import DATA, Bench
+from benchmarks.peers.bench import DATA, Bench, Row
 from benchmarks.peers.roster import PACKAGES
 from benchmarks.peers.works import WORKS
 from recall_cli.measure.result import OutFile, load, new_result, to_json
@@ -53,7 +53,7 @@ def main() -> None:
         print(f"{name}: {seconds[name]} s", file=sys.stderr)
 
 
-def warnings(rows: list[dict]) -> list[Warn]:
+def warnings(rows: list[Row]) -> list[Warn]:
     """Return one warning a peer that did not run: its absence is no win."""
     absent = {row["arm"]: row["why"] for row in rows if not row["ran"]}
     return [Warn("NOT_RUN", f"{arm} did not run: {why}") for arm, why in sorted(absent.items())]

@@ -19,7 +19,7 @@ NO_LIMIT = 10_000_000
 class GptCache:
     """`gptcache.adapter.api.get` and `put`."""
 
-    packages = ("gptcache", "faiss-cpu", "SQLAlchemy", "numpy")
+    packages: tuple[str, ...] = ("gptcache", "faiss-cpu", "SQLAlchemy", "numpy")
 
     def __init__(self) -> None:
         self.cache: Any = None

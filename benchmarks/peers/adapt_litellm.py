@@ -24,7 +24,7 @@ PROXY_EXAMPLE_TAU = 0.8
 class LiteLlm:
     """`litellm.Cache`."""
 
-    packages = ("litellm", "redisvl", "redis", "diskcache")
+    packages: tuple[str, ...] = ("litellm", "redisvl", "redis", "diskcache")
 
     def __init__(self) -> None:
         self.cache: Any = None
@@ -94,7 +94,7 @@ def embed_with(name: str) -> str:
     model = loaded(name)
 
     class Ours(CustomLLM):
-        def embedding(self, model_response: EmbeddingResponse, input: Any, **_: Any) -> EmbeddingResponse:  # type: ignore[override]
+        def embedding(self, model_response: EmbeddingResponse, input: Any, **_: Any) -> EmbeddingResponse:
             texts = [input] if isinstance(input, str) else input
             model_response.data = [
                 {"object": "embedding", "index": at, "embedding": model.embed(text).tolist()}

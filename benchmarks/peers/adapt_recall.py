@@ -16,7 +16,7 @@ from benchmarks.peers.protocol import Found, Turns, serve
 class Recall:
     """`Cache.get` and `Cache.put`."""
 
-    packages = ("recall-cli", "faiss-cpu", "nanotoken")
+    packages: tuple[str, ...] = ("recall-cli", "faiss-cpu", "nanotoken")
 
     def __init__(self) -> None:
         self.cache: Any = None

@@ -17,7 +17,7 @@ from benchmarks.peers.protocol import Found, Turns, serve
 class RedisVl:
     """`SemanticCache.store` and `check`."""
 
-    packages = ("redisvl", "redis", "numpy")
+    packages: tuple[str, ...] = ("redisvl", "redis", "numpy")
 
     def __init__(self) -> None:
         self.cache: Any = None

@@ -76,7 +76,11 @@ def replayed(arm: Arm, peer: Peer, texts: Sequence[str], keys: Sequence[int]) ->
 def repeated(keys: Sequence[Hashable]) -> list[bool]:
     """Return for each request whether its key was asked before."""
     seen: set[Hashable] = set()
-    return [key in seen or bool(seen.add(key)) for key in keys]
+    again = []
+    for key in keys:
+        again.append(key in seen)
+        seen.add(key)
+    return again
 
 
 def lru_lost(keys: Sequence[Hashable], capacity: int) -> list[bool]:
