@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="where the peers' environments are kept")
     parser.add_argument("--out", required=True)
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(WORKS), metavar="WORK,...",
-                        help=f"of {', '.join(WORKS)}; the other works' rows stay as they are in --out")  # fmt: skip
+                        help=f"of {', '.join(WORKS)}; other rows stay as they are in --out")  # fmt: skip
     parser.add_argument("--arms", default="", help="only arms and proxies whose name contains this")
     parser.add_argument("--stores", type=Path, default=MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir()))
     parser.add_argument("--data", type=Path, default=DATA, help="the evaluation sets (default: ../shared/data)")
@@ -35,9 +35,10 @@ def main() -> None:
     stores = "memory" if asked.stores == MEMORY else "disk"
     pinned = {package.name: list(package.requirements) for package in PACKAGES.values()}
     result = new_result("benchmarks/peers", {"stores": stores, "quick": asked.quick, "pinned": pinned})
-    if asked.only != list(WORKS) and Path(asked.out).exists() and Path(asked.out).stat().st_size:
+    if (asked.only != list(WORKS) or asked.arms) and Path(asked.out).exists() and Path(asked.out).stat().st_size:
         before = load(asked.out)
-        result.rows = [row for row in before.rows if row["workload"] not in asked.only]
+        kept = [row for row in before.rows if row["workload"] not in asked.only or asked.arms not in row["arm"]]
+        result.rows = kept
         result.summary = before.summary
     bench = Bench(asked.work.resolve(), asked.stores, names=asked.arms, quick=asked.quick, data=asked.data)
     bench.packages |= result.summary.get("packages", {})

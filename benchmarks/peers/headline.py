@@ -59,13 +59,18 @@ def hit_us(rows: Sequence[Row], names: Names) -> tuple[str, str]:
 def per_s(rows: Sequence[Row], names: Names) -> str:
     """Return the exact hits a second through the proxy, from 64 callers."""
     row = only(rows, workload="throughput", arm=names.proxy, kind="exact", connections=64)
-    return NONE if row is None else number(median(row["requests_per_s"]), 0)
+    if row is None:
+        return NONE
+    right = "" if row["right"] == 1 else f" ({percent(row['right'], 0)} right)"
+    return number(median(row["requests_per_s"]), 0) + right
 
 
 def asked(rows: Sequence[Row], names: Names) -> str:
     """Return how many of 16 callers of one new prompt reached the provider: through the proxy where there is one."""
     row = only(rows, workload="flood", arm=names.proxy) or only(rows, workload="flood", arm=names.held)
-    return NONE if row is None else number(median(row["upstream_calls"]), 0)
+    if row is None:
+        return NONE
+    return "wrong answers" if row.get("wrong") else number(median(row["upstream_calls"]), 0)
 
 
 def replayed(rows: Sequence[Row], names: Names) -> tuple[str, str]:

@@ -2,20 +2,22 @@
 
 The proxies stand side by side and take turns, so that the machine's moods meet all of them. They have one core, the
 callers and the providers the other. That a hit was one is seen at the provider, which is not asked: `hits` is that
-share.
+share. `right` is the share of the stored prompts that were answered by their own answer, asked once before the clock
+starts.
 """
 
 from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.bench import Bench, Row
 from benchmarks.peers.flood import post
 from benchmarks.peers.proxies import PROXIES, Proxy, Up, all_up
+from benchmarks.peers.upstream import answer_to
 from benchmarks.serve import body, load, sentences
 from recall_cli import stats
 
@@ -40,12 +42,18 @@ def run(bench: Bench) -> list[Row]:
             for running in up.values():
                 for text in texts:
                     post(running.url, body(text))
-            rows += timed(bench, up, bodies)
+            right = {proxy: share_right(running, texts) for proxy, running in up.items()}
+            rows += [told | {"right": right[proxy]} for proxy, told in timed(bench, up, bodies)]
     return rows
 
 
-def timed(bench: Bench, up: Mapping[Proxy, Up], bodies: Mapping[str, Path]) -> list[Row]:
-    """Let the proxies take turns; return their rows, with the figures of each round."""
+def share_right(up: Up, texts: Sequence[str]) -> float:
+    """Return the share of stored prompts that get their own answer."""
+    return sum(post(up.url, body(text)).text == answer_to(text) for text in texts) / len(texts)
+
+
+def timed(bench: Bench, up: Mapping[Proxy, Up], bodies: Mapping[str, Path]) -> list[tuple[Proxy, Row]]:
+    """Let the proxies take turns; return each with a row, with the figures of each round."""
     seconds = QUICK_SECONDS if bench.quick else SECONDS
     chance = random.Random(bench.seed)
     seen: dict[tuple[Proxy, str, int], list[dict[str, Any]]] = {}
@@ -58,7 +66,7 @@ def timed(bench: Bench, up: Mapping[Proxy, Up], bodies: Mapping[str, Path]) -> l
                 if turn:  # the first round warms
                     seen.setdefault((proxy, tier, callers), []).append(one)
     ours = {key[1:]: rounds for key, rounds in seen.items() if key[0].name == "recall serve"}
-    return [row(*key, rounds, ours.get(key[1:])) for key, rounds in seen.items()]
+    return [(key[0], row(*key, rounds, ours.get(key[1:]))) for key, rounds in seen.items()]
 
 
 def loaded(up: Up, bodies: Path, callers: int, seconds: float) -> dict[str, Any]:

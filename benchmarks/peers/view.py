@@ -84,9 +84,9 @@ def proxies(rows: Sequence[Row]) -> Block:
         {(row["arm"], row["kind"]) for row in rows}, key=lambda key: (key[1], key[0] != "recall serve", key[0])
     ):
         many, one = cells[arm, tier, 64], cells[arm, tier, 1]
-        shown.append((arm, tier, number(median(many["requests_per_s"])), over(many), number(median(one["p50_us"]), 0),
-                      number(median(many["cpu_us"]), 0)))  # fmt: skip
-    columns = ("proxy", "hit", "requests/s, 64 callers", "× recall", "us p50, 1 caller", "CPU us a request")
+        shown.append((arm, tier, percent(many["right"], 0), number(median(many["requests_per_s"])), over(many),
+                      number(median(one["p50_us"]), 0), number(median(many["cpu_us"]), 0)))  # fmt: skip
+    columns = ("proxy", "hit", "right", "requests/s, 64 callers", "× recall", "us p50, 1 caller", "CPU us a request")
     return table("A hit through a proxy", columns, shown, left=2)
 
 
@@ -99,6 +99,8 @@ def behaviour(floods: Sequence[Row], evictions: Sequence[Row]) -> Block:
         asked = f"{number(median(row['upstream_calls']), 0)} of {row['callers']}"
         if row["errors"]:
             asked += ", with errors"
+        if row.get("wrong"):
+            asked += f", {row['wrong']} of {row['callers'] * len(row['upstream_calls'])} answered wrong"
         shown.append((row["arm"], row["kind"], asked, *repeats(full)))
     columns = ("cache", "as a", "provider asked", "repeats lost", "by plain LRU", "wrong answers")
     return table("The same new prompt at once, and a Zipf stream over four times the capacity", columns, shown, left=2)

@@ -85,8 +85,13 @@ def test_what_goes_to_the_provider_again_was_not_replayed(provider: str, monkeyp
 
 
 def test_callers_that_meet_no_cache_all_reach_the_provider(provider: str) -> None:
-    assert flood.at_once(direct(provider)[1], "boats") == (flood.CALLERS, [])
-    assert "404" in flood.post(f"{provider}/nowhere", body("x"))
+    assert flood.at_once(direct(provider)[1], "boats") == flood.Flooded(flood.CALLERS, [], 0)
+    assert "404" in flood.post(f"{provider}/nowhere", body("x")).error
+
+
+def test_an_answer_to_another_prompt_is_counted(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flood, "body", lambda text: body("another"))
+    assert flood.at_once(direct(provider)[1], "boats").wrong == flood.CALLERS
 
 
 def test_every_proxy_is_of_a_known_package() -> None:

@@ -26,8 +26,8 @@ def took(p50: float, p99: float | None) -> dict[str, Any]:
 def document(speed: float = 1.0) -> Result:
     """A run in which a dictionary is faster than recall at exact hits, and a proxy replays what recall does not."""
     hit = {"workload": "latency", "kind": "exact", "entries": 1_000, "ran": True, "n": 1_000, "right": 1.0}
-    load = {"workload": "throughput", "kind": "exact", "ran": True, "hits": 1.0, "failed": 0, "n": 10}
-    flood = {"workload": "flood", "kind": "proxy", "ran": True, "callers": 16, "errors": []}
+    load = {"workload": "throughput", "kind": "exact", "ran": True, "hits": 1.0, "right": 1.0, "failed": 0, "n": 10}
+    flood = {"workload": "flood", "kind": "proxy", "ran": True, "callers": 16, "errors": [], "wrong": 0}
     case = {"workload": "streaming", "ran": True, "provider": "openai"}
     result = new_result("benchmarks/peers", {})
     result.rows = [
@@ -40,7 +40,7 @@ def document(speed: float = 1.0) -> Result:
             for arm, rate in (("recall serve", 2_000.0), ("slow proxy", 10.0)) for n in (64, 1)
         ),
         flood | {"arm": "recall serve", "upstream_calls": [1, 1, 2]},
-        flood | {"arm": "slow proxy", "upstream_calls": [16, 16, 16], "errors": ["HTTP Error 500"]},
+        flood | {"arm": "slow proxy", "upstream_calls": [16, 16, 16], "errors": ["HTTP Error 500"], "wrong": 5},
         {"workload": "eviction", "arm": "recall serve", "ran": True, "lost_rate": 0.1, "lost_interval": [0.05, 0.2],
          "lru_lost_rate": 0.1, "wrong": 3},
         *(
@@ -73,9 +73,14 @@ def test_a_faster_peer_stands_beside_recall_as_faster_and_a_wrong_one_as_wrong()
 
 def test_proxies_and_what_they_ask_of_the_provider() -> None:
     _, _, proxies, behaviour, streams, *_ = view(document())
-    assert line(proxies, "slow proxy", "exact")[2:4] == ("10.0", "0.0050 [0.0045, 0.0055]")
+    assert line(proxies, "slow proxy", "exact")[2:5] == ("100 %", "10.0", "0.0050 [0.0045, 0.0055]")
     assert line(behaviour, "recall serve", "proxy")[2:] == ("1 of 16", "10.0 % [5.0, 20.0]", "10.0 %", "3")
-    assert line(behaviour, "slow proxy", "proxy")[2:] == ("16 of 16, with errors", "–", "–", "–")
+    assert line(behaviour, "slow proxy", "proxy")[2:] == (
+        "16 of 16, with errors, 5 of 48 answered wrong",
+        "–",
+        "–",
+        "–",
+    )
     assert line(streams, "recall serve")[1:4] == ("1", "0", "0")
     assert line(streams, "slow proxy")[1:4] == ("0 (usage)", "0", "1")
 
