@@ -76,7 +76,7 @@ class Ring(Protocol):
     def revoke(self, jti: str, until: float) -> None:
         """Refuse a token from now on.
 
-        :param until: when it has expired by itself and need not be remembered any more, seconds since the epoch.
+        :param until: when it expires by itself, seconds since the epoch; two rotations later it is forgotten.
         """
         ...
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from recall_cli.engine.pg_database import Database, Deadlined
 from recall_cli.hub.keys import LIVE, Key, new_key
 
@@ -17,7 +15,10 @@ RETIRE = """
 DELETE FROM recall.hub_keys WHERE tenant = current_user
     AND id NOT IN (SELECT id FROM recall.hub_keys WHERE tenant = current_user ORDER BY id DESC LIMIT %s)"""
 REVOKE = "INSERT INTO recall.hub_revoked (jti, until) VALUES (%s, %s) ON CONFLICT DO NOTHING"
-FORGET = "DELETE FROM recall.hub_revoked WHERE tenant = current_user AND until < %s"
+FORGET = """
+DELETE FROM recall.hub_revoked WHERE tenant = current_user
+    AND until < (SELECT MIN(created) FROM recall.hub_keys WHERE tenant = current_user)"""
+"""As `KeyRing.rotate`, by no clock."""
 REVOKED = "SELECT FROM recall.hub_revoked WHERE tenant = current_user AND jti = %s"
 ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('recall.hub_keys ' || current_user, 0))"
 """Whoever changes the keys of a tenant: of two replicas that find none, the second takes the first's."""
@@ -59,16 +60,16 @@ class PostgresKeys:
             db.execute(ALONE)
             kid = self._add(db)
             db.execute(RETIRE, (LIVE,))
+            db.execute(FORGET)
         return kid
 
     def revoke(self, jti: str, until: float) -> None:
         """Refuse a token from now on.
 
-        :param until: when it has expired by itself and need not be remembered any more, seconds since the epoch.
+        :param until: when it expires by itself, seconds since the epoch; two rotations later it is forgotten.
         """
         with self._database.connection(READ_S) as db:
             db.execute(REVOKE, (jti, until))
-            db.execute(FORGET, (time.time(),))
 
     def is_revoked(self, jti: str) -> bool:
         """Return whether a token was revoked."""

@@ -72,9 +72,11 @@ def test_one_contract_for_all_rings(any_ring: Ring) -> None:
     third = any_ring.rotate()
     assert [key.kid for key in any_ring.live()] == [third, second]
     assert any_ring.secret(first) is None
-    any_ring.revoke("one", time.time() + 60)
-    any_ring.revoke("one", time.time() + 30)
-    any_ring.revoke("old", time.time() - 1)
+    any_ring.revoke("one", time.time() + TOKEN_S)
+    any_ring.revoke("one", time.time() + TOKEN_S / 2)
+    any_ring.revoke("old", time.time() - TOKEN_S)
+    assert [any_ring.is_revoked(jti) for jti in ("one", "old", "other")] == [True, True, False]
+    any_ring.rotate()
     assert [any_ring.is_revoked(jti) for jti in ("one", "old", "other")] == [True, False, False]
 
 
@@ -269,15 +271,6 @@ def test_no_wrong_clock_brings_a_revoked_token_back(tokens: Tokens, monkeypatch:
     for token in (minted, other):
         with pytest.raises(Refusal, match="revoked"):
             tokens.verify(token.token)
-
-
-def test_what_no_key_can_have_signed_is_forgotten(tokens: Tokens) -> None:
-    ring = tokens.ring
-    ring.revoke("long ago", NOW - TOKEN_S)
-    ring.revoke("still good", NOW + TOKEN_S)
-    assert ring.is_revoked("long ago")
-    ring.rotate()
-    assert (ring.is_revoked("long ago"), ring.is_revoked("still good")) == (False, True)
 
 
 def test_a_token_is_revoked_by_its_id_too(tokens: Tokens) -> None:
