@@ -35,9 +35,9 @@ REASON = re.compile(r'^\s*"(?P<requirement>[^"]+)",?\s*(?:\]\s*)?(?:#\s*(?P<reas
 NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
-def canonical(name: str) -> str:
-    """Return a package's name as registries compare it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+def canonical(requirement: str) -> str:
+    """Return the name of a requirement's package as registries compare it."""
+    return re.sub(r"[-_.]+", "-", NAME.findall(requirement)[0]).lower()
 
 
 def declared(text: str) -> Iterator[tuple[str, str, str]]:
@@ -103,13 +103,11 @@ def children_cpu() -> float:
 def measured(group: str, requirement: str, reason: str) -> dict[str, Any]:
     """Return the row of one dependency."""
     found, took = install(requirement)
-    found_name = NAME.match(requirement)
-    assert found_name is not None
-    own = found.pop(canonical(found_name[0]))
+    own = found.pop(canonical(requirement))
     print(f"{group}: {requirement} in {took['install_s']} s", file=sys.stderr)
     return {
         "group": group,
-        "package": found_name[0],
+        "package": NAME.findall(requirement)[0],
         "requirement": requirement,
         "reason": reason,
         **own,

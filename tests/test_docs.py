@@ -7,6 +7,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -121,9 +122,15 @@ def test_python_runs(
     assert ran
 
 
+@cache
+def recall() -> Any:
+    """All commands: typer reads their signatures once for the many lines of the pages."""
+    return get_command(app)
+
+
 def found(words: list[str]) -> tuple[Any, Any, list[str]]:
     """The context of a command line, the command that it names, and what follows the name."""
-    root: Any = get_command(app)
+    root = recall()
     command, rest = root, words[1:]
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
         names = rest[0].split("|")
@@ -181,8 +188,6 @@ def test_the_manual_is_what_the_commands_say(request: pytest.FixtureRequest) -> 
 
 
 def test_every_command_and_option_has_help() -> None:
-    root: Any = get_command(app)
-
     def walk(command: Any, path: str) -> None:
         assert command.help, path
         for param in command.params:
@@ -190,7 +195,7 @@ def test_every_command_and_option_has_help() -> None:
         for name, inner in getattr(command, "commands", {}).items():
             walk(inner, f"{path} {name}")
 
-    walk(root, "recall")
+    walk(recall(), "recall")
 
 
 @pytest.mark.parametrize("page", [*PAGES, README], ids=lambda page: page.name)

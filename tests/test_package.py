@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.dependencies import canonical
 from recall_cli import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,10 +76,6 @@ WITH_OTHERS = {
     "tiktoken",  # used where it is there
 }  # fmt: skip
 """Modules of packages that are rightly not asked for."""
-
-
-def canonical(requirement: str) -> str:
-    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]).lower()
 
 
 def imported() -> set[str]:

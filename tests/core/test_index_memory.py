@@ -17,7 +17,7 @@ def resident():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-kind, options, step, n = sys.argv[1], eval(sys.argv[2]), int(sys.argv[3]), 30_000
+kind, options, step, n = sys.argv[1], eval(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 random = np.random.default_rng(0)
 rows = random.standard_normal((n, 256), np.float32)
 rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -62,7 +62,7 @@ print(sum(part.memory_bytes() for part in parts) / (resident() - before))
     ],
 )
 def test_memory_is_reported_within_15_percent(kind, options, step):
-    arguments = [sys.executable, "-c", PROBE, kind, repr(options), str(step)]
+    arguments = [sys.executable, "-c", PROBE, kind, repr(options), str(step), "30000"]
     run = subprocess.run(arguments, capture_output=True, text=True, check=True)
     assert float(run.stdout) == pytest.approx(1.0, abs=0.15)
 
@@ -74,6 +74,6 @@ def test_memory_is_reported_within_15_percent(kind, options, step):
     + [("hnsw", {"M": 16, "ef_construction": 16}, 1_010)],
 )
 def test_memory_of_small_partitions_is_reported_within_30_percent(kind, options, rows):
-    arguments = [sys.executable, "-c", SMALL, kind, repr(options), str(rows)]
+    arguments = [sys.executable, "-c", SMALL, kind, repr(options), str(rows), "2000"]
     run = subprocess.run(arguments, capture_output=True, text=True, check=True)
     assert float(run.stdout) == pytest.approx(1.0, abs=0.3)
