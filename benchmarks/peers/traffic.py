@@ -26,6 +26,7 @@ from benchmarks.peers.streams import BUDGETS, DELTAS, INTENTS, OPINION, WORLD, C
 from benchmarks.peers.venvs import VenvError
 from recall_cli.core.policy import DEFAULT_TAU
 from recall_cli.measure import eval_static, trace
+from recall_cli.measure.timing import one_thread
 
 WORKLOAD = "streams"
 RUNS, SLOW_RUNS, SEED = 5, 1, 6_000
@@ -63,7 +64,7 @@ def run(bench: Bench) -> list[Row]:
     """Return a row for each set, embedder, arm and setting."""
     runs, slow = (1, 0) if bench.quick else (RUNS, SLOW_RUNS)
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory(dir=bench.stores) as folder:
+    with one_thread(), tempfile.TemporaryDirectory(dir=bench.stores) as folder:
         for name in SETS:
             for embedder, many in ((STATIC, runs), (MINILM, slow)):
                 jobs = [

@@ -29,6 +29,7 @@ from recall_cli.measure import textworld
 from recall_cli.measure.pairs import Conversation, Pair, load_pairs
 from recall_cli.measure.pairs_eval import DECIMALS, score, trap_report
 from recall_cli.measure.pairs_evidence import scorings
+from recall_cli.measure.timing import one_thread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -196,8 +197,8 @@ def run(bench: Bench) -> list[Row]:
     all_pairs = sets(bench.data)
     if bench.quick:
         all_pairs = {name: pairs[:: len(pairs) // 12] for name, pairs in all_pairs.items()}
-    rows = [found for name, pairs in all_pairs.items() for found in own_rows(name, pairs, opinion=not bench.quick)]
-    with tempfile.TemporaryDirectory(dir=bench.stores) as folder:
+    with one_thread(), tempfile.TemporaryDirectory(dir=bench.stores) as folder:
+        rows = [found for name, pairs in all_pairs.items() for found in own_rows(name, pairs, opinion=not bench.quick)]
         vectors = {MINILM: keep_vectors(MINILM, all_pairs, Path(folder) / "vectors.npz")}
         for one in DRIVEN:
             if bench.asks_for(one.arm.package):
