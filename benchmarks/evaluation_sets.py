@@ -2,9 +2,9 @@
 
     python benchmarks/evaluation_sets.py ../shared/data FOLDER
 
-DATA holds clinc150/data_full.json, banking77/train.csv and test.csv, fow-cache-dev/ and ir/. Nothing is changed but the
-form: pairs and talks in one file each, the first 300 questions out of CLINC150's scope, and retrieval sets out of both
-sets of intents.
+DATA holds clinc150/data_full.json and domains.json, banking77/train.csv and test.csv, fow-cache-dev/ and ir/. Nothing
+is changed but the form: pairs and talks in one file each, the first 300 questions out of CLINC150's scope, and
+retrieval sets out of both sets of intents.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def lay_out(data: Path, folder: Path) -> None:
         files = sorted((pairs / name).glob("*.jsonl"))
         (folder / f"{name}.jsonl").write_bytes(b"".join(file.read_bytes() for file in files))
     (folder / "clinc150").mkdir()
-    shutil.copyfile(data / "clinc150" / "data_full.json", folder / "clinc150" / "data_full.json")
+    # Beside the texts the domains of their intents, which `recall eval` takes for namespaces.
+    for name in ("data_full.json", "domains.json"):
+        shutil.copyfile(data / "clinc150" / name, folder / "clinc150" / name)
     train, test = ((data / "banking77" / f"{split}.csv").read_bytes() for split in ("train", "test"))
     (folder / "banking77.csv").write_bytes(train + test.partition(b"\n")[2])
     strange = [{"text": text} for text, _ in intent_sets.clinc(data, "oos_test")[:FOREIGN]]
