@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from recall_cli.errors import StoreError
 from recall_cli.hub.postings import FULL, FURTHEST, POSTING, TERM, Postings, length_code, pack, unpack
 from recall_cli.types import Ids
 
@@ -164,6 +165,10 @@ class PostingsStage:
     def _make(self, words: list[str]) -> None:
         self._db.execute(NUMBER, {"hub": self._hub, "words": words})
         self._know(words)
+        if words[0] not in self._numbers:
+            raise StoreError(
+                "the hub was removed while it was written", hint="recall hub list shows the ones there are"
+            )
 
 
 def copy(db: Deadlined, table: str, types: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:

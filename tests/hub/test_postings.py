@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_cli.core.embed import HashEmbedder
+from recall_cli.errors import StoreError
 from recall_cli.hub.ingest import ingest
-from recall_cli.hub.nouns import Document
+from recall_cli.hub.nouns import Document, Upsert
 from recall_cli.hub.pg_engine import PostgresEngine
 from recall_cli.hub.pg_hubs import PostgresHubs
 from recall_cli.hub.postings import FULL, FURTHEST, LENGTHS, POSTING, TERM, Postings, length_code, pack, unpack
@@ -85,6 +86,16 @@ def test_what_is_stored_and_removed_at_once_is_not_there(engine: PostgresEngine)
     check(engine, {"kept": "a wall"})
 
 
+def test_a_hub_that_is_removed_while_it_is_written_is_told(engine: PostgresEngine, database: str) -> None:
+    def read() -> Iterator[Upsert]:
+        yield from upserts(Document("one", "a wing"))
+        with closing(PostgresHubs(database)) as others:
+            others.remove("hub")
+
+    with pytest.raises(StoreError, match="removed while"):
+        engine.apply(read())
+
+
 def test_distant_chunks_are_added_up_alike(engine: PostgresEngine) -> None:
     ingest(engine, HASH, [Document("first", "a rare wing")])
     with engine._database.connection(5) as db:
@@ -100,7 +111,7 @@ def words(n: int) -> str:
     return " ".join(f"w{word}" for word in RANDOM.zipf(1.3, n) % 5_000)
 
 
-def upserts(*documents: Document) -> list[tuple]:  # type: ignore[type-arg]
+def upserts(*documents: Document) -> list[Upsert]:
     from recall_cli.hub.chunk import cut, document_digest
     from recall_cli.hub.nouns import DocumentState
 
