@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "scaling.md"
-BLOCK = re.compile(r"(<!-- recall:(figures|plan) -->\n)(.*?)(<!-- /recall:\2 -->)", re.S)
+BLOCK = re.compile(r"(<!-- recall:(figures|hub|plan) -->\n)(.*?)(<!-- /recall:\2 -->)", re.S)
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,30 @@ def figures(recorded: Any) -> str:
     return "\n".join(lines) + "\n"
 
 
+def hub(recorded: Any) -> str:
+    """What a hub in the database costs beside one in a folder. Wall times hang on the load, so their ratio is told."""
+    summary, rows = recorded["summary"], recorded["rows"]
+    near = {row["arm"]: row["recall_at_30"] for row in rows if "recall_at_30" in row}
+    fed = {row["engine"]: row["chunks"] / row["cpu_s"] for row in rows if row["arm"] == "ingest"}
+    here, there = (sum(summary["processor"][place].values()) for place in ("folder", "database"))
+    disk, asked = summary["bytes_per_chunk"], summary["ratios"]["question"]
+    low, high = asked["interval"]
+    lines = [
+        "| a hub | folder | database |",
+        "| --- | ---: | ---: |",
+        f"| a question, processor ms with the database's | {here:.1f} | {there:.1f} |",
+        f"| its wall time, ratio | 1 | {asked['ratio']:.1f} ({low:.1f} to {high:.1f}) |",
+        f"| recall@30 of the vectors | {near['vector leg, folder']:.3f} | {near['vector leg, database']:.3f} |",
+        f"| chunks taken in, a second of our processor time | {fed['folder']:,.0f} | {fed['database']:,.0f} |",
+        "",
+        f"{summary['server']}, {summary['chunks']:,} chunks, {asked['rounds']} rounds on two cores at a load of"
+        f" {recorded['environment']['load_1m']:.0f}.",
+        f"On disk a chunk takes {disk['hub_chunks']:,} bytes for its text and words, {disk['hub_vectors']:,} for its",
+        f"vector and the graph, and {disk['hub_postings'] + disk['hub_words']:,} for its postings.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def plan(recorded: Any) -> str:
     """The plan's table."""
     names = {
@@ -67,7 +91,11 @@ def plan(recorded: Any) -> str:
 
 def test_the_page_says_what_was_recorded(recorded: Any, request: pytest.FixtureRequest) -> None:
     text = PAGE.read_text(encoding="utf-8")
-    lines = {"figures": figures(recorded), "plan": plan(json.loads((ROOT / "results" / "plan.json").read_bytes()))}
+    lines = {
+        "figures": figures(recorded),
+        "hub": hub(json.loads((ROOT / "results" / "hub-postgres.json").read_bytes())),
+        "plan": plan(json.loads((ROOT / "results" / "plan.json").read_bytes())),
+    }
     assert {found[2] for found in BLOCK.finditer(text)} == set(lines)
     fresh = BLOCK.sub(lambda found: found[1] + lines[found[2]] + found[4], text)
     if request.config.getoption("--update-golden"):
@@ -93,3 +121,12 @@ def test_what_was_recorded_is_what_sharing_must_hold(recorded: Any) -> None:
     assert recorded["summary"]["propagation"]["times"] >= 200
     assert recorded["summary"]["outage"]["cut"]["seconds"] >= 30
     assert all(recorded["summary"]["outage"][phase]["failed"] == 0 for phase in ("before", "cut", "after"))
+
+
+def test_a_hub_in_the_database_is_as_small_and_as_right_as_it_must_be() -> None:
+    recorded = json.loads((ROOT / "results" / "hub-postgres.json").read_bytes())
+    assert recorded["summary"]["chunks"] >= 25_000
+    assert recorded["summary"]["bytes_per_chunk"]["hub_postings"] < 3_000
+    (found,) = (row for row in recorded["rows"] if row["arm"] == "vector leg, database" and "recall_at_30" in row)
+    assert found["recall_at_30"] >= 0.95
+    assert all(row["shared_share"] >= 0.98 for row in recorded["rows"] if "shared_share" in row)
