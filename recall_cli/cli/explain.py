@@ -65,20 +65,33 @@ def explain(
 def view(result: Result) -> Sequence[Block]:
     """Return what people see: the outcome, the candidates with their evidence, and what each is refused for."""
     summary, rows = result.summary, result.rows
-    checks = (*CHECKS, "meaning", "covered") if "meaning" in rows[0] else CHECKS
     because = "nothing speaks against the nearest one" if not summary["gate"] else summary["gate"]
     blocks: list[Block] = [
         Line(f"{summary['outcome']}: {because}. {summary['partition_entries']:,} entries share its partition."),
         table(
             "Candidates, nearest first, those of its partition before all others",
-            ("", "where", "similarity", *checks),
+            ("", "where", "similarity", *CHECKS),
             [
-                (str(row["rank"]), row["where"], f"{row['similarity']:.4f}", *(f"{row[name]:.2f}" for name in checks))
+                (str(row["rank"]), row["where"], f"{row['similarity']:.4f}", *(f"{row[name]:.2f}" for name in CHECKS))
                 for row in rows
             ],
             left=2,
         ),
     ]
+    if "second_opinion" in rows[0]:
+        blocks.append(
+            table(
+                "What the second opinion weighs: a doubt counts by how much the texts have in common",
+                ("", *rows[0]["second_opinion"], "logit of wrong"),
+                [
+                    (
+                        str(row["rank"]),
+                        *(f"{value:.2f}" for value in (*row["second_opinion"].values(), row["second_opinion_logit"])),
+                    )
+                    for row in rows
+                ],
+            )
+        )
     for row in rows:
         blocks.append(Line(f"{row['rank']}. {row.get('text', row['where'])}"))
         blocks.append(Line(f"   {row['gate'] or 'serves'}"))

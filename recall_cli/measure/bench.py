@@ -111,7 +111,7 @@ def run(plan: Plan, *, progress: Progress | None = None, stdin: BinaryIO | None 
         },
     }
     if opinion is not None:
-        result.summary["second_opinion"] = opinion(cases[-1].embedder)
+        result.summary["second_opinion"] = opinion()
     if teacher.lessons:
         result.summary["lessons"] = teacher.lessons
     result.warnings += _raised(plan, work) + lesson_warnings(teacher) + warnings(result.rows, work, timed, floor)

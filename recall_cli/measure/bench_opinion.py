@@ -7,22 +7,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from recall_cli import stats
 from recall_cli.core.opinion import SecondOpinion, opinion_of
 from recall_cli.errors import UsageError
 from recall_cli.measure.prompts import Kind, Query, Workload
 from recall_cli.measure.timing import Arm, microseconds
-from recall_cli.types import Embedder
 
 CALLS = 1_000
 WARMUP = 20
 KINDS = (Kind.PARAPHRASE, Kind.LOOKALIKE)
 
 
-def prepared(work: Workload, name: str) -> Callable[[Embedder], dict[str, Any]] | None:
-    """Return what measures an opinion by an embedder's similarities; None when none is asked.
+def prepared(work: Workload, name: str) -> Callable[[], dict[str, Any]] | None:
+    """Return what measures an opinion; None when none is asked.
 
     Raises UsageError or EmbedderError for one that cannot be asked: before anything is timed.
     """
@@ -35,21 +32,18 @@ def prepared(work: Workload, name: str) -> Callable[[Embedder], dict[str, Any]] 
     return partial(_measured, work, asked, name, opinion)
 
 
-def _measured(
-    work: Workload, asked: Sequence[Query], name: str, opinion: SecondOpinion, embedder: Embedder
-) -> dict[str, Any]:
+def _measured(work: Workload, asked: Sequence[Query], name: str, opinion: SecondOpinion) -> dict[str, Any]:
     """Return microseconds of an opinion and the share it agrees to, by kind of query.
 
     The stored text was read before, as a popular entry's was; the new one never.
     """
-    texts, stored = [query.text for query in asked], [work.seeds[query.seed or 0] for query in asked]
-    near = np.einsum("ij,ij->i", embedder.embed_many(texts), embedder.embed_many(stored)).tolist()
+    stored = [work.seeds[query.seed or 0] for query in asked]
     agreed: Counter[Kind] = Counter()
-    for query, entry, similarity in zip(asked, stored, near, strict=True):
-        agreed[query.kind] += opinion.agrees(query.text, entry, similarity)
+    for query, entry in zip(asked, stored, strict=True):
+        agreed[query.kind] += opinion.agrees(query.text, entry)
     # A mark the query did not end in makes it a new text to the opinion, and hardly another length.
-    fresh = [(f"{text} .{turn}", entry, s) for turn in range(-(-CALLS // len(asked)) + 1)
-             for text, entry, s in zip(texts, stored, near, strict=True)]  # fmt: skip
+    fresh = [(f"{query.text} .{turn}", entry) for turn in range(-(-CALLS // len(asked)) + 1)
+             for query, entry in zip(asked, stored, strict=True)]  # fmt: skip
     arm = Arm("opinion", lambda pair: opinion.agrees(*pair), fresh)
     arm.block(WARMUP)
     arm.samples += arm.block(CALLS)[0]

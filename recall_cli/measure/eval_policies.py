@@ -154,7 +154,7 @@ def _reader(opinion: SecondOpinion, prompts: Sequence[str] | None) -> Agrees:
     if prompts is None:
         raise UsageError("a second opinion reads texts, and this workload is made of vectors", hint=TEXTS_HINT)
     texts = prompts
-    return lambda i, j, similarity: opinion.agrees(texts[i], texts[j], similarity)
+    return lambda i, j: opinion.agrees(texts[i], texts[j])
 
 
 def _tally(

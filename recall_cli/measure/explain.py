@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from recall_cli.core import doubts
 from recall_cli.core.dbfile import is_database
 from recall_cli.core.embed import make_embedder
 from recall_cli.core.evidence import check_vetoes, evidence, vetoes
@@ -67,14 +68,14 @@ def run(plan: Plan) -> Result:
         others = [other for other in near if other[1] != at and _together(stored, other[1], at)]
         found = evidence(query, facts(stored[at].request.text), similarity, others, group=at)
         gate = _gate(asked, stored[at], body, policy, found, veto)
-        said = opinion.logit(asked.text, stored[at].request.text, similarity) if opinion else None
+        said = opinion.logit(asked.text, stored[at].request.text) if opinion else None
         if opinion and said is not None and not gate and said > opinion.weights.limit:
             gate = f"second opinion: the logit of a wrong answer is {said:.2f}, over {opinion.weights.limit:g}"
         shown = {name: value for name, value in asdict(found).items() if name not in ("ticket", "history")}
         row: dict[str, Any] = {"rank": rank + 1, "where": stored[at].where, **shown, "gate": gate, "serves": not gate}
         if opinion:
-            meaning, covered = opinion.features(asked.text, stored[at].request.text)
-            row |= {"meaning": meaning, "covered": covered, "second_opinion_logit": said}
+            weighed = zip(doubts.FIELDS, opinion.row(asked.text, stored[at].request.text), strict=True)
+            row |= {"second_opinion": dict(weighed), "second_opinion_logit": said}
         if plan.show_text:
             row["text"] = stored[at].request.text
         result.rows.append(row)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from recall_cli.core import doubts
 from recall_cli.core.evidence import evidence, facts
-from recall_cli.core.opinion import ALL_FIELDS, SecondOpinion
+from recall_cli.core.opinion import SecondOpinion
 from recall_cli.core.prior import FIELDS, row, shipped
 from recall_cli.measure.pairs import Pair
 from recall_cli.measure.pairs_eval import NEVER, cross_fitted, last_text, similarities
@@ -52,12 +53,10 @@ def scorings(
         pairs, x, never, similarity, prior.level, prior.weights, FIELDS, ("evidence", "cross-fitted"), folds, seed
     )
     if opinion is not None:
-        texts = [(last_text(pair.a), last_text(pair.b)) for pair in pairs]
-        seen = [(0.0, 0.0) if apart else opinion.features(a, b) for (a, b), apart in zip(texts, never, strict=True)]
-        given = opinion.weights
+        given, seen = opinion.weights, opinion_rows(pairs, opinion, never)
         names = ("second opinion", "second opinion, cross-fitted")
-        wide = np.column_stack([x, seen])
-        found |= _weighed(pairs, wide, never, similarity, given.level, given.weights, ALL_FIELDS, names, folds, seed)
+        fields = doubts.FIELDS
+        found |= _weighed(pairs, seen, never, similarity, given.level, given.weights, fields, names, folds, seed)
     return found
 
 
@@ -100,4 +99,12 @@ def rows(pairs: Sequence[Pair], similarity: Floats) -> Floats:
     x = np.zeros((len(pairs), len(FIELDS)))
     for i, (pair, value) in enumerate(zip(pairs, similarity.tolist(), strict=True)):
         x[i] = row(evidence(facts(last_text(pair.b)), facts(last_text(pair.a)), max(value, -1.0)))
+    return x
+
+
+def opinion_rows(pairs: Sequence[Pair], opinion: SecondOpinion, never: NDArray[np.bool_]) -> Floats:
+    """Return what the opinion weighs of each pair, shape (n, len(doubts.FIELDS)); 0 where it is never asked."""
+    x = np.zeros((len(pairs), len(doubts.FIELDS)))
+    for i in np.flatnonzero(~never).tolist():
+        x[i] = opinion.row(last_text(pairs[i].a), last_text(pairs[i].b))
     return x

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recall_cli import stats
+from recall_cli.core import doubts
 from recall_cli.core import prior as prior_module
 from recall_cli.core.embed import make_embedder
-from recall_cli.core.opinion import COVERED, MEANING
 from recall_cli.core.prior import FEATURES, FIELDS, SIGNS, Prior
 from recall_cli.measure import prior_sets
 from recall_cli.measure.model_eval import default_folder
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
 
 VERSION = "1"
-ALL_SIGNS = {**SIGNS, MEANING: -1, COVERED: -1}
-"""With the fields that the second opinion adds."""
+ALL_SIGNS = {**SIGNS, **doubts.SIGNS}
+"""With those of the second opinion's fields, whose numbers and roles have the signs of the prior's."""
 CENTRE = {
     "closeness": -0.5,
     "margin": -1.5,
@@ -50,8 +50,6 @@ CENTRE = {
     "roles": 2.5,
     "detail": 0.5,
     "names": 0.2,
-    MEANING: -1.0,
-    COVERED: -1.0,
 }
 """What the ridge pulls to: a judgement of ours, made after looking at these sets. A hard contradiction
 multiplies the odds of a wrong answer by seven to twelve; sharing all words divides them by seven."""
@@ -60,9 +58,11 @@ RIDGE = 60.0
 them together much. Weaker pulls fit the sets at hand better and, with a family left out, that family worse."""
 OWN_RIDGE = 1.0
 """Pull on a set's own slopes: hardly any."""
-OWN = ("closeness", "overlap", MEANING, COVERED)
+OWN = ("closeness", "overlap", doubts.MEANING)
 """The fields along which a set has its own slope."""
 FAMILY_ROWS = 400.0
+HELD = 1e9
+"""Pull on a weight that is given: all of it."""
 UNCHECKED = 0.25
 """The history of an entry without labels."""
 HISTORY = 2.0
@@ -82,6 +82,7 @@ def fit(
     centre: Fitted | None = None,
     own_slopes: bool = True,
     fields: Sequence[str] = FIELDS,
+    given: Sequence[str] = (),
 ) -> tuple[float, Fitted]:
     """Return (level, weights in the order of the fields) that tell wrong from right best over the sets.
 
@@ -90,6 +91,7 @@ def fit(
     :param own_slopes: False learns how the sets were built too: right for the one kind of traffic at hand.
     :param centre: where the ridge pulls instead of CENTRE: weights that are already good, in the order of the fields.
     :param fields: what the columns of the rows stand for.
+    :param given: fields whose weight stays at the centre; a set's own slope along them is learned all the same.
     """
     families = Counter(rows.family for rows in sets)
     free = [i for i, name in enumerate(fields) if name != "history"]
@@ -103,7 +105,7 @@ def fit(
     pulls = np.zeros(n + extra)
     pulls[:n] = [CENTRE[fields[i]] if centre is None else centre[i] for i in free]
     ridges = np.full(n + extra, OWN_RIDGE)
-    ridges[:n] = ridge
+    ridges[:n] = [HELD if fields[i] in given else ridge for i in free]
     ridges[n : n + len(sets)] = 1e-6
     signs = np.zeros(n + extra)
     signs[:n] = [ALL_SIGNS[fields[i]] for i in free]
@@ -112,8 +114,10 @@ def fit(
     weights[free] = found[:n]
     z = x @ found[:n]
     level = -float((weight @ z) / weight.sum())
-    weights[fields.index("history")] = HISTORY
-    return level - HISTORY * UNCHECKED, tuple(weights.tolist())
+    if "history" in fields:
+        weights[fields.index("history")] = HISTORY
+        level -= HISTORY * UNCHECKED
+    return level, tuple(weights.tolist())
 
 
 def _newton(full: Floats, wrong: Floats, weight: Floats, ridges: Floats, pulls: Floats, signs: Floats) -> Floats:

@@ -177,9 +177,9 @@ def _walk(rows: Rows, found: Replayed, semantic: Semantic, progress: Progress | 
     opinion = semantic.opinion
     if opinion is not None:
 
-        def agrees(at: int, other: int, similarity: float) -> bool:
+        def agrees(at: int, other: int) -> bool:
             one, two = (rows.texts.read(int(place[call])) for call in (at, other))
-            return opinion.agrees(one, two, similarity)
+            return opinion.agrees(one, two)
 
         calls.agrees = agrees
     if semantic.policy.learns:

@@ -34,7 +34,7 @@ PairEvidence = Callable[[int, int], Evidence]
 """(question, earlier question) -> what their texts tell; similarity, margin and history are not its business."""
 Relation = Callable[[int, int], bool | None]
 """(question, earlier question) -> whether one answer serves both; None: nobody can tell. It need not be transitive."""
-Agrees = Callable[[int, int, float], bool]
+Agrees = Callable[[int, int], bool]
 """(question, stored question, similarity) -> whether a second opinion lets the hit stand."""
 NO_EVIDENCE = Evidence(0.0)
 """What may be claimed of two vectors without texts."""
@@ -65,7 +65,7 @@ class Stream:
     prompts: Sequence[str] | None = None
     """The texts, where there are any: what a second opinion reads."""
     agrees: Agrees | None = None
-    """A second opinion of (question, candidate, similarity) before a hit is served."""
+    """A second opinion of (question, candidate) before a hit is served."""
 
     def __len__(self) -> int:
         return len(self.answer)
@@ -277,7 +277,7 @@ def replay(trace: Trace, policy: Policy, luck: NDArray[np.float64]) -> Tally:
         evidence.history = history(cache.labels[j], cache.wrong[j])
         name = stream.namespaces[namespace]
         verdict = policy.decide(name, evidence)
-        if verdict.serve and stream.agrees is not None and not stream.agrees(i, j, evidence.similarity):
+        if verdict.serve and stream.agrees is not None and not stream.agrees(i, j):
             # What a second opinion refuses is a miss, as it is to the proxy.
             verdict.serve = False
         right = answer[i] == answer[j] if same_of is None else same_of(i, j)

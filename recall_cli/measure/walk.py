@@ -60,8 +60,8 @@ class Calls:
     names: Sequence[str] = ()
     read: Callable[[int], str] | None = None
     """Returns a call's text: for policies that look at more than the similarity."""
-    agrees: Callable[[int, int, float], bool] | None = None
-    """A second opinion on (call, earlier call, similarity) before a hit is served."""
+    agrees: Callable[[int, int], bool] | None = None
+    """A second opinion on (call, earlier call) before a hit is served."""
     same: SameAnswer | None = None
     """Where the labels come from, for policies that learn."""
 
@@ -108,7 +108,7 @@ class _Cache:
         if verdict.serve and self.calls.agrees is not None:
             self.opinions += 1
             before = process_time()
-            verdict.serve = self.calls.agrees(at, int(ids[0]), evidence.similarity)
+            verdict.serve = self.calls.agrees(at, int(ids[0]))
             self.opinion_cpu_s += process_time() - before
             self.refused += not verdict.serve
         if self.policy.learns and (verdict.audit or not verdict.serve):

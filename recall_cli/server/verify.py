@@ -91,10 +91,7 @@ class LocalOpinion:
 
     async def __call__(self, ask: Ask, found: Lookup, stored_text: str, call: Call) -> bool:
         """Return whether it agrees. In a thread: the runtime lets go of the lock, so other requests go on meanwhile."""
-        similarity = found.decision.similarity
-        if similarity is None:
-            return False
-        return await asyncio.to_thread(self._opinion.agrees, ask.request.text, stored_text, similarity)
+        return await asyncio.to_thread(self._opinion.agrees, ask.request.text, stored_text)
 
 
 class Verifier:
