@@ -133,7 +133,7 @@ def replayed(job: Job) -> Replayed:
         if job.opinion:
             texts, opinion = asked.prompts, load_opinion()
             assert texts is not None
-            asked.agrees = lambda i, j, similarity: opinion.agrees(texts[i], texts[j], similarity)
+            asked.agrees = lambda i, j: opinion.agrees(texts[i], texts[j])
             counts[OPINION] = trace.replay(seen, StaticPolicy(), luck)
     return Replayed({arm: Count.of(tally) for arm, tally in counts.items()}, eval_static.grid(seen))
 
