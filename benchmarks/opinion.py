@@ -2,8 +2,8 @@
 
     python -m benchmarks.opinion ../shared/data --out results/opinion.json
 
-It needs WordNet's files, as Debian's package wordnet-base has them. `python -m recall_cli.measure.opinion_fit` makes the
-same report when it fits the weights that are shipped.
+It needs WordNet's files, as Debian's package wordnet-base has them. `python -m recall_cli.measure.opinion_fit` makes
+the same report when it fits the weights that are shipped.
 """
 
 from __future__ import annotations

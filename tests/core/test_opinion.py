@@ -38,7 +38,7 @@ def doubts(opinion, a, b):
         ("negator", "I lost my card abroad, what now?", "I cannot find my card abroad, what now?"),
         ("roles", "Is the moon bigger than the sun?", "Is the sun bigger than the moon?"),
         ("exchanged", "How do I tune a guitar?", "How do I tune a violin?"),
-        ("uncovered", "How far is it from Rome?", "How far is it from Rome without a toll road?"),
+        ("uncovered", "How far is it from Rome?", "How far is it from Rome by boat?"),
     ],
 )
 def test_a_doubt_is_seen_between_texts_that_are_nearly_alike(opinion, field, a, b):
