@@ -1,7 +1,8 @@
 """The recorded results run again, with their own params, and compared with what was recorded.
 
-Which documents those are is for README and the pages under docs/ to say: the ones they quote. One that cannot be run
-here (its data are not ours to ship, or a benchmark script made it) is named with the reason, never left out.
+Which documents those are is for README and the pages under docs/ to say: the ones they quote. What a command makes of its
+params alone is made in this process; the rest by its recipe. One that cannot be run here is named with the reason,
+never left out.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ Run = Callable[[Progress | None], Result]
 
 
 def quoted(root: Path) -> list[str]:
-    """Return the documents that README and the pages under docs name, in their order. Raises InputError without any."""
-    pages = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    """Return the documents that README, the docs and the model's page name, in order. Raises InputError without any."""
+    pages = [root / "README.md", *sorted((root / "docs").glob("*.md")), root / "recall_cli" / "model" / "MODEL.md"]
     named = (name for page in pages if page.is_file() for name in NAMED.findall(page.read_text(encoding="utf-8")))
     found = [str(root / name) for name in dict.fromkeys(named) if (root / name).is_file()]
     if not found:

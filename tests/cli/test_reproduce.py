@@ -164,7 +164,7 @@ def test_a_quick_run_is_smaller_and_of_the_same_kind() -> None:
 def test_every_document_that_the_pages_name_is_run_or_says_why_not(tmp_path: Path) -> None:
     found = reproduce.quoted(ROOT)
     assert len(found) == len(set(found))
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "recall_cli" / "model" / "MODEL.md"):
         for name in re.findall(r"results/([\w-]+\.json)", page.read_text(encoding="utf-8")):
             assert str(ROOT / "results" / name) in found, f"{page.name} quotes {name}, which is not there"
     with pytest.raises(InputError, match="no README"):
@@ -181,7 +181,7 @@ def test_every_recipe_is_of_a_document_and_of_modules_that_are_there() -> None:
                 assert (ROOT / f"{words[1].replace('.', '/')}.py").is_file(), step
             else:
                 assert program == "recall", step
-            assert "{out}" in step, step
+        assert not known.steps or "{out}" in known.steps[-1], name
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.json")), ids=lambda path: path.stem)
