@@ -1,7 +1,7 @@
 """The recorded results run again, with their own params, and compared with what was recorded.
 
-Which documents those are is for README and the pages under docs/ to say: the ones they quote. What a command makes of its
-params alone is made in this process; the rest by its recipe. One that cannot be run here is named with the reason,
+Which documents those are is for README and the pages under docs/ to say: the ones they quote. What a command makes of
+its params alone is made in this process; the rest by its recipe. One that cannot be run here is named with the reason,
 never left out.
 """
 
