@@ -28,7 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from recall_cli.cli.blocks import Block, count, number, table
+from recall_cli.cli.blocks import Block, Line, count, number, percent, table
 from recall_cli.cli.draw import to_markdown
 from recall_cli.measure.result import OutFile, new_result, to_json
 from recall_cli.types import Result
@@ -203,6 +203,9 @@ def view(result: Result) -> list[Block]:
         if "asked" in row:
             cells = [(entry["outcome"], count(entry["calls"]), count(entry["as_logged"])) for entry in row["asked"]]
             blocks.append(table(f"The {row['step']}", ("x-recall", "calls", "as logged"), cells))
+            wrong = row["false_hits"]
+            low, high = (percent(end) for end in wrong["interval"])
+            blocks.append(Line(f"false_hits: {wrong['wrong']} wrong of {wrong['n']} compared [{low}, {high}]."))
     return blocks
 
 
