@@ -128,7 +128,7 @@ def running(command: list[str], port: int, core: int, log: Path, **env: str) -> 
 
 def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
     """Return when somebody answers on the port."""
-    for _ in range(1_200):
+    for _ in range(4_000):  # LiteLLM takes eight seconds of processor time to start: minutes on a busy machine
         if process.poll() is not None:
             raise SystemExit(f"{process.args} ended with {process.returncode}")
         try:

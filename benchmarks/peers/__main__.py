@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.peers.bench import DATA, Bench, Row
@@ -42,22 +43,29 @@ def main() -> None:
         result.summary = before.summary
     bench = Bench(asked.work.resolve(), asked.stores, names=asked.arms, quick=asked.quick, data=asked.data)
     bench.packages |= result.summary.get("packages", {})
-    seconds = dict(result.summary.get("seconds", {}))
+    seconds, loads = dict(result.summary.get("seconds", {})), dict(result.summary.get("load_1m", {}))
     for name in asked.only:
         started = time.perf_counter()
         result.rows += WORKS[name](bench)
         seconds[name] = round(time.perf_counter() - started, 1)
+        loads[name] = round(os.getloadavg()[0], 2)
         # A work is minutes: what is done is kept if the next one breaks.
-        result.summary = {"packages": bench.packages, "seconds": seconds, "load_1m": round(os.getloadavg()[0], 2)}
-        result.warnings = warnings(result.rows)
+        result.summary = {"packages": bench.packages, "seconds": seconds, "load_1m": loads}
+        result.warnings = warnings(result.rows, loads)
         out.write(to_json(result))
         print(f"{name}: {seconds[name]} s", file=sys.stderr)
 
 
-def warnings(rows: list[Row]) -> list[Warn]:
-    """Return one warning a peer that did not run: its absence is no win."""
+def warnings(rows: list[Row], loads: Mapping[str, float]) -> list[Warn]:
+    """Return one warning a peer that did not run, since its absence is no win, and one of a machine with other work."""
     absent = {row["arm"]: row["why"] for row in rows if not row["ran"]}
-    return [Warn("NOT_RUN", f"{arm} did not run: {why}") for arm, why in sorted(absent.items())]
+    told = [Warn("NOT_RUN", f"{arm} did not run: {why}") for arm, why in sorted(absent.items())]
+    busy = {name: load for name, load in loads.items() if load > 2 * (os.cpu_count() or 1)}
+    if busy:
+        said = ", ".join(f"{name} {load:g}" for name, load in busy.items())
+        told.append(Warn("BUSY_MACHINE", f"others worked meanwhile (load: {said}): times stand only beside each other",
+                         "run again when the machine is quiet"))  # fmt: skip
+    return told
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.peers.headline import headline
 from benchmarks.peers.quality_view import quality
 from benchmarks.peers.streaming import KINDS
-from recall_cli.cli.blocks import NONE, Block, Line, count, number, percent, rate, table
+from recall_cli.cli.blocks import NONE, Block, Line, Table, count, number, percent, rate, table
 from recall_cli.types import Result
 
 Row = Mapping[str, Any]
@@ -29,7 +29,7 @@ def view(result: Result) -> Sequence[Block]:
     for row in result.rows:
         if row["ran"]:
             ran.setdefault(row["workload"], []).append(row)
-    return [
+    blocks = [
         headline(result.rows),
         hits(ran.get("latency", [])),
         proxies(ran.get("throughput", [])),
@@ -39,6 +39,14 @@ def view(result: Result) -> Sequence[Block]:
         *quality(result.rows),
         absent([row for row in result.rows if not row["ran"]]),
     ]
+    return [said(block) for block in blocks]
+
+
+def said(block: Block) -> Block:
+    """Return a block, or of a table without a row the sentence that nobody measured it."""
+    if isinstance(block, Table) and not block.rows:
+        return Line(f"{block.title}: not measured in this run.")
+    return block
 
 
 def hits(rows: Sequence[Row]) -> Block:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.peers.headline import headline
 from benchmarks.peers.view import view
-from recall_cli.cli.blocks import Table
+from recall_cli.cli.blocks import Line, Table
 from recall_cli.cli.draw import to_markdown
 from recall_cli.measure import compare_results
 from recall_cli.measure.result import new_result
@@ -94,6 +94,14 @@ def test_what_did_not_run_is_in_no_table_but_its_own() -> None:
         "51 % of hits (its pairs; its table)",
     )
     assert "absent" not in to_markdown(others)
+
+
+def test_a_work_that_was_not_run_is_said_not_to_be_measured() -> None:
+    result = document()
+    result.rows = [row for row in result.rows if row["workload"] == "latency" and row["ran"]]
+    proxies = view(result)[2]
+    assert isinstance(proxies, Line)
+    assert "not measured" in proxies.text
 
 
 @pytest.mark.parametrize(("speed", "said"), [(1.0, "no difference shown"), (3.0, "worse")])
