@@ -20,7 +20,7 @@ from tests.server.conftest import Start
 from tests.server.fake import RunningProxy
 
 ROOT = Path(__file__).resolve().parents[2]
-N = 60
+N = 80
 
 
 @pytest.fixture(scope="module")
