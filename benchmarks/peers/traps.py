@@ -150,7 +150,8 @@ class Driven:
 
     arm: Arm
     loosest: float | None = None
-    """The threshold that serves anything, so that its scores can be cut anywhere; None: its default alone."""
+    """The threshold that serves anything, so that its scores can be cut anywhere; None: its default alone, where its
+    best cutoff is what any cutoff over these vectors is."""
     talks_only: bool = False
     """Whether it differs from another arm in conversations alone."""
 
@@ -162,8 +163,8 @@ DRIVEN = (
     Driven(arm("sulci", embedder=MINILM), loosest=0.0),
     Driven(arm("sulci", "sulci, with context", context_window=WINDOW), loosest=0.0, talks_only=True),
     Driven(arm("sulci", "sulci, with context", embedder=MINILM, context_window=WINDOW), loosest=0.0, talks_only=True),
-    Driven(arm("redisvl", needs=("redis",)), loosest=2.0),
-    Driven(arm("gptcache"), loosest=0.0),
+    Driven(arm("redisvl", needs=("redis",))),
+    Driven(arm("gptcache")),
     Driven(SEMANTIC),
 )
 
