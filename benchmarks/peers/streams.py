@@ -23,7 +23,7 @@ from benchmarks.peers.embedders import loaded
 from recall_cli.core.opinion import load_opinion
 from recall_cli.core.policy import StaticPolicy
 from recall_cli.measure import eval_static, trace
-from recall_cli.measure.eval_policies import Settings, Source, adaptive
+from recall_cli.measure.eval_policies import Settings, Source, adaptive, reader
 from recall_cli.measure.eval_rows import rate_interval
 from recall_cli.measure.eval_texts import Classes, TextWorld
 from recall_cli.measure.pairs import Item, load_classes
@@ -131,9 +131,7 @@ def replayed(job: Job) -> Replayed:
         }
         counts |= {f"vcache {delta:g}": vcache.replay(seen, delta, job.seed) for delta in DELTAS}
         if job.opinion:
-            texts, opinion = asked.prompts, load_opinion()
-            assert texts is not None
-            asked.agrees = lambda i, j: opinion.agrees(texts[i], texts[j])
+            asked.agrees = reader(load_opinion(), asked.prompts)
             counts[OPINION] = trace.replay(seen, StaticPolicy(), luck)
     return Replayed({arm: Count.of(tally) for arm, tally in counts.items()}, eval_static.grid(seen))
 

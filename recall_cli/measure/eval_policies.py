@@ -133,7 +133,7 @@ def run_seed(source: Source, seed: int, settings: Settings) -> Outcome:
         stream.with_answers_of(np.random.default_rng([seed, 3]).permutation(len(stream)))
     opinion = _opinion(settings.verify_on_hit)
     if opinion is not None:
-        stream.agrees = _reader(opinion, stream.prompts)
+        stream.agrees = reader(opinion, stream.prompts)
     trace = Trace(stream)
     luck = np.random.default_rng([seed, 1]).random((len(stream), 2))
     table = eval_static.grid(trace)
@@ -150,7 +150,8 @@ def _opinion(name: str) -> SecondOpinion | None:
     return opinion_of(name)
 
 
-def _reader(opinion: SecondOpinion, prompts: Sequence[str] | None) -> Agrees:
+def reader(opinion: SecondOpinion, prompts: Sequence[str] | None) -> Agrees:
+    """Return what asks the opinion about two prompts of a stream. Raises UsageError where it has no texts."""
     if prompts is None:
         raise UsageError("a second opinion reads texts, and this workload is made of vectors", hint=TEXTS_HINT)
     texts = prompts

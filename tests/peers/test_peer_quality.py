@@ -268,6 +268,17 @@ def test_the_published_sets_are_read_as_they_are(shared_data: Path) -> None:
     assert "other" not in {asked.namespaces[i] for i in set(asked.namespace.tolist())}
 
 
+def test_a_second_opinion_only_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wordy:
+        def agrees(self, text: str, stored: str) -> bool:
+            return len(text.split()) == len(stored.split())
+
+    monkeypatch.setattr(streams, "source", lambda data, name: TextWorld(name, QUERIES))
+    monkeypatch.setattr(streams, "load_opinion", Wordy)
+    (done,) = streams.all_replayed([Job(Path(), WORLD, 1, "static", opinion=True)], processes=1)
+    assert 0 < done.counts[streams.OPINION].hits < streams.at_cutoff(done.grid, 0.8).hits
+
+
 def test_a_job_replays_every_promise(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(streams, "source", lambda data, name: TextWorld(name, QUERIES))
     job = Job(Path(), WORLD, 1, "hash-v1", vectors=tmp_path / "vectors.npz")
