@@ -100,7 +100,7 @@ def children_cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def measured(group: str, requirement: str, reason: str) -> dict[str, Any]:
+def measured(group: str, requirement: str) -> dict[str, Any]:
     """Return the row of one dependency."""
     found, took = install(requirement)
     own = found.pop(canonical(requirement))
@@ -109,7 +109,6 @@ def measured(group: str, requirement: str, reason: str) -> dict[str, Any]:
         "group": group,
         "package": NAME.findall(requirement)[0],
         "requirement": requirement,
-        "reason": reason,
         **own,
         "brings": sorted(found),
         "brings_bytes": sum(facts["bytes"] for facts in found.values()),
@@ -135,7 +134,7 @@ def main() -> None:
     out = OutFile(parser.parse_args().out)
     result = new_result("benchmarks/dependencies", {"unmeasured": sorted(UNMEASURED)})
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    result.rows = [measured(*one) for one in declared(text)]
+    result.rows = [measured(group, requirement) for group, requirement, _ in declared(text)]
     found, took = install(str(ROOT))
     own = found.pop("recall-cli")
     result.summary = {
