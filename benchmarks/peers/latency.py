@@ -2,7 +2,8 @@
 
 A call is a whole lookup, from the text to the stored answer: with the embedder, where it takes one. The stores lie
 where `Bench.stores` says. Answers are checked: `right` is the share of the timed calls that returned the stored answer.
-`cpu_us` is processor time, of a peer's server too where it asks one.
+`cpu_us` is processor time, of a peer's server too where it asks one, and `cpu_over_recall` its ratio: on a machine with
+other work a peer of two processes waits for its turn at each call, which is not its own slowness.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from benchmarks.peers.bench import Bench, Row
 from benchmarks.peers.client import Peer
 from benchmarks.peers.roster import Arm
 from benchmarks.serve import sentences
+from recall_cli import stats
 from recall_cli.measure import timing
 
 OURS = "recall"
@@ -50,7 +52,7 @@ def timed(
     """Let the arms take turns, in a new seeded order each round; return their rows."""
     chance = random.Random(bench.seed)
     clocks = {arm: timing.Arm(arm.name, len, ()) for arm in peers}
-    right = dict.fromkeys(peers, 0)
+    right, served_s = dict.fromkeys(peers, 0), dict.fromkeys(peers, 0.0)
     calls = QUICK_CALLS if bench.quick else CALLS
     block = min(BLOCK, calls)
     for turn in range(calls // block + 1):
@@ -64,8 +66,13 @@ def timed(
                 continue  # what the first round pays for (imports, first pages) is not a lookup's cost
             right[arm] += sum(answer == said for answer, (_, said) in zip(seen["answers"], part, strict=True))
             clocks[arm].samples += seen["ns"]
-            clocks[arm].cpu.append((seen["cpu_ns"] + (peers[arm].served_s() - served) * 1e9) / block)
+            clocks[arm].cpu.append(seen["cpu_ns"] / block)
+            served_s[arm] += peers[arm].served_s() - served
             clocks[arm].rounds.append(sorted(seen["ns"])[block // 2])
+    for arm, clock in clocks.items():
+        # A server's clock ticks in 10 ms, many calls each: only its sum tells something.
+        share = served_s[arm] * 1e9 / max(len(clock.samples), 1)
+        clock.cpu = [one + share for one in clock.cpu]
     ours = next((clock for arm, clock in clocks.items() if arm.name == OURS), None)
     return [row(arm, tier, entries, clocks[arm], ours, right[arm]) for arm in peers]
 
@@ -76,6 +83,8 @@ def row(arm: Arm, tier: str, entries: int, clock: timing.Arm, ours: timing.Arm |
     told |= {"n": len(clock.samples), "right": right / len(clock.samples), "lookup_us": timing.microseconds(clock)}
     told["cpu_us"] = round(sum(clock.cpu) / len(clock.cpu) / 1e3, 1)
     if ours is not None and ours is not clock:
-        both = timing.Arm(ours.name, len, (), rounds=ours.rounds[: len(clock.rounds)])
-        told["over_recall"] = timing.ratio(clock, both)
+        rounds = len(clock.rounds)
+        for name, theirs, own in (("over_recall", clock.rounds, ours.rounds), ("cpu_over_recall", clock.cpu, ours.cpu)):
+            ratio, low, high = stats.ratio_interval(theirs, own[:rounds])
+            told[name] = {"ratio": round(ratio, 4), "interval": [round(low, 4), round(high, 4)], "rounds": rounds}
     return told

@@ -14,7 +14,7 @@ from recall_cli.types import Result
 
 Row = Mapping[str, Any]
 READING = (
-    "Caches take turns in rounds; × recall is a ratio to recall's of the same rounds: of microseconds in the first "
+    "Caches take turns in rounds; × recall is a ratio to recall's of the same rounds: of processor time in the first "
     "table, of requests a second in the second. Peers embed with recall's static embedder, in their own process, and "
     "their stores lie in a file system in memory, as recall's does. GPTCache's limit of 1,000 entries and LiteLLM's of "
     "200 were lifted, but for the stream that evicts. In the last table an answer that is not among the right ones, "
@@ -60,23 +60,23 @@ def hits(rows: Sequence[Row]) -> Block:
         )
         for arm, entries in dict.fromkeys((row["arm"], row["entries"]) for row in rows)
     ]
-    columns = ("cache", "entries", "exact", "× recall", "semantic", "× recall")
+    columns = ("cache", "entries", "exact", "CPU × recall", "semantic", "CPU × recall")
     return table("A hit in the program itself: microseconds, p50 / p99", columns, shown)
 
 
 def hit(row: Row | None) -> tuple[str, str]:
-    """Return a row's time, and its ratio to recall's."""
+    """Return a row's time, and the ratio of its processor time to recall's."""
     if row is None:
         return NONE, NONE
     times = f"{number(row['lookup_us']['p50'])} / {number(row['lookup_us']['p99'])}"
     if row["right"] < 1:
         times += f" ({percent(row['right'])} right)"
-    return times, over(row)
+    return times, over(row, "cpu_over_recall")
 
 
-def over(row: Row) -> str:
-    """Return the ratio to recall's with its interval, at the digits that tell something."""
-    told = row.get("over_recall")
+def over(row: Row, name: str = "over_recall") -> str:
+    """Return a ratio to recall's with its interval, at the digits that tell something."""
+    told = row.get(name)
     if told is None:
         return "1"
     digits = 2 if told["ratio"] >= 0.1 else 4

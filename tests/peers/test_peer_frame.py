@@ -138,11 +138,18 @@ def test_hits_are_timed_and_checked_and_what_does_not_start_is_a_row(tmp_path: P
     ours = next(arm for arm in ARMS if arm.name == "recall")
     gone = Arm("gone", "gptcache", "adapt_nobody")
     monkey = {"gptcache": PACKAGES["recall"]}
-    bench = Bench(tmp_path, tmp_path, [ours, gone], quick=True, software={**PACKAGES, **monkey})
+    beside = Arm("beside", "recall", "adapt_recall", {"memory": True}, ("exact",))
+    bench = Bench(tmp_path, tmp_path, [ours, beside, gone], quick=True, software={**PACKAGES, **monkey})
     rows = latency.run(bench)
     absent = [row for row in rows if not row["ran"]]
     assert [row["arm"] for row in absent] == ["gone"]
     assert "ended during hello" in absent[0]["why"]
     ran = [row for row in rows if row["ran"]]
-    assert [row["kind"] for row in ran] == ["exact", "semantic"]
-    assert all(row["right"] == 1 and row["lookup_us"]["p50"] > 0 for row in ran)
+    assert [(row["arm"], row["kind"]) for row in ran] == [
+        ("recall", "exact"),
+        ("beside", "exact"),
+        ("recall", "semantic"),
+    ]
+    assert ran[1]["cpu_over_recall"]["ratio"] > 0
+    assert "over_recall" not in ran[0]
+    assert all(row["right"] == 1 and row["lookup_us"]["p50"] > 0 and row["cpu_us"] > 0 for row in ran)
