@@ -58,7 +58,8 @@ def main() -> None:
 
 def warnings(rows: list[Row], loads: Mapping[str, float]) -> list[Warn]:
     """Return one warning a peer that did not run, since its absence is no win, and one of a machine with other work."""
-    absent = {row["arm"]: row["why"] for row in rows if not row["ran"]}
+    ran = {row["arm"] for row in rows if row["ran"]}
+    absent = {row["arm"]: row["why"] for row in rows if row["arm"] not in ran}
     told = [Warn("NOT_RUN", f"{arm} did not run: {why}") for arm, why in sorted(absent.items())]
     busy = {name: load for name, load in loads.items() if load > 2 * (os.cpu_count() or 1)}
     if busy:
