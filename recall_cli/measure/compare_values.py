@@ -22,6 +22,10 @@ NAMES = (
     "workload",
     "data",
     "set",
+    "measure",
+    "pairs",
+    "budget",
+    "budget_of",
     "log",
     "arm",
     "kind",
@@ -55,6 +59,9 @@ NAMES = (
     "skew",
 )
 """What tells rows of one document apart, in the order it is said; everything else in a row was measured."""
+
+KINDS = {"same": bool, "pairs": str}
+"""Of what type these are where they name a kind of pair: elsewhere they count pairs."""
 
 UNCOMPARED = ("samples", "params", "p99", "p99_interval")
 """Raw material of what stands in the rows already, and p99: over eight runs of one bench on a shared machine it
@@ -165,8 +172,8 @@ def name(row: Mapping[str, Any]) -> str:
     parts = []
     for key in NAMES:
         value = row.get(key)
-        if value is None or value == {} or (key == "same" and not isinstance(value, bool)):
-            continue  # in a set of pairs `same` counts them; in a row about one kind of pair it is the kind
+        if value is None or value == {} or not isinstance(value, KINDS.get(key, object)):
+            continue
         if isinstance(value, Mapping):
             parts += [f"{inner}={value[inner]}" for inner in value]
         else:
