@@ -33,9 +33,13 @@ class LiteLlm:
         # Its prices are else fetched from the network when it is imported, again and again where there is none.
         os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
         from litellm.caching.caching import Cache
+        from redis import Redis
 
         self.close()
         mode = settings.get("mode", "local")
+        if mode.startswith("redis"):
+            # It has no way to empty itself: what the cache before stored, indexes among it, would be found by this one.
+            Redis.from_url(os.environ["PEERS_REDIS_URL"]).flushdb()
         told: dict[str, Any] = {"threshold": None, "scale": "equal or not", "embedder": None}
         if settings["capacity"] and mode != "local":
             raise ValueError("it has no limit of entries: they go by their time to live, or when Redis is full")

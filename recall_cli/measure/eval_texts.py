@@ -96,10 +96,12 @@ class TextWorld:
     queries: int = 7_000
     embedder: str = DEFAULT_EMBEDDER
     evidence: bool = True
+    split: textworld.Split | None = None
+    """The wordings that are used; the bundled embedder was fitted to those of "train"."""
 
     def stream(self, seed: int) -> Stream:
         """Return the prompts of this seed, embedded."""
-        items = textworld.stream(self.queries, seed)
+        items = textworld.stream(self.queries, seed, split=self.split)
         return _stream(
             self.name,
             [item.text for item in items],
