@@ -89,7 +89,7 @@ class Asked(Protocol):
 def source(data: Path, name: str) -> Source:
     """Return where a set's streams come from."""
     if name == WORLD:
-        # In wordings that nothing of ours was fitted to: only ours could have been.
+        # In wordings that our embedder was not fitted to: the others' never could have been.
         return TextWorld(split="held-out")
     items = list(load_classes(str(data / "clinc150/data_full.json")).items)
     for split in ("train", "test"):

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 WORKLOAD = "traps"
 PAIRS, TALKS, WORLD_TALKS = "fow-cache-dev", "fow-cache-dev conversations", "text-world conversations"
 OURS, OURS_SEED = 300, 6_000
-"""Conversations of the text world, in wordings that nothing of ours was fitted to."""
+"""Conversations of the text world, in wordings that our embedder was not fitted to."""
 SECOND = "second opinion"
 """A scoring, by its name there."""
 WINDOW = 4
@@ -130,7 +130,7 @@ def own_rows(name: str, pairs: Sequence[Pair], *, opinion: bool) -> Iterator[Row
         yield row(name, "recall, second opinion", pairs, agreed, setting="default", threshold=DEFAULT_TAU, **told)
     for scoring in ("similarity", "evidence", SECOND)[: 3 if opinion else 2]:
         yield from best_rows(name, f"recall, {scoring}", pairs, scores[scoring], **told)
-    # Before it has six answers of one entry to compare, it asks the model: it serves no pair at all.
+    # Before it has compared four answers with an entry's own, it asks the model: it serves no pair at all.
     yield row(
         name, "vcache", pairs, np.zeros(len(pairs), np.bool_), setting="default", note="serves nothing so early", **told
     )

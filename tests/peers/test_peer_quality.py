@@ -190,7 +190,7 @@ def test_of_all_requests_repeats_count_too() -> None:
         assert low < told[name] < high
 
 
-def test_the_text_world_asks_in_wordings_that_nothing_was_fitted_to() -> None:
+def test_the_text_world_asks_in_wordings_that_the_embedder_was_not_fitted_to() -> None:
     found = streams.stream(Path(), WORLD, 1)
     assert found.prompts is not None
     assert list(found.prompts) == [item.text for item in textworld.stream(len(found), 1, split="held-out")]
