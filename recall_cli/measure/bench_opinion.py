@@ -15,7 +15,6 @@ from recall_cli.measure.timing import Arm, microseconds
 
 CALLS = 1_000
 WARMUP = 20
-KINDS = (Kind.PARAPHRASE, Kind.LOOKALIKE)
 
 
 def prepared(work: Workload, name: str) -> Callable[[], dict[str, Any]] | None:
@@ -26,24 +25,23 @@ def prepared(work: Workload, name: str) -> Callable[[], dict[str, Any]] | None:
     opinion = opinion_of(name)
     if opinion is None:
         return None
-    asked = [query for query in work.queries if query.kind in KINDS and query.seed is not None]
+    asked = work.compared()
     if not asked:
         raise UsageError("a second opinion is measured on labelled prompts, and these have no labels")
-    return partial(_measured, work, asked, name, opinion)
+    return partial(_measured, asked, name, opinion)
 
 
-def _measured(work: Workload, asked: Sequence[Query], name: str, opinion: SecondOpinion) -> dict[str, Any]:
+def _measured(asked: Sequence[tuple[Query, str]], name: str, opinion: SecondOpinion) -> dict[str, Any]:
     """Return microseconds of an opinion and the share it agrees to, by kind of query.
 
     The stored text was read before, as a popular entry's was; the new one never.
     """
-    stored = [work.seeds[query.seed or 0] for query in asked]
     agreed: Counter[Kind] = Counter()
-    for query, entry in zip(asked, stored, strict=True):
+    for query, entry in asked:
         agreed[query.kind] += opinion.agrees(query.text, entry)
     # A mark the query did not end in makes it a new text to the opinion, and hardly another length.
-    fresh = [(f"{query.text} .{turn}", entry) for turn in range(-(-CALLS // len(asked)) + 1)
-             for query, entry in zip(asked, stored, strict=True)]  # fmt: skip
+    turns = range(-(-CALLS // len(asked)) + 1)
+    fresh = [(f"{query.text} .{turn}", entry) for turn in turns for query, entry in asked]
     arm = Arm("opinion", lambda pair: opinion.agrees(*pair), fresh)
     arm.block(WARMUP)
     arm.samples += arm.block(CALLS)[0]
@@ -53,6 +51,6 @@ def _measured(work: Workload, asked: Sequence[Query], name: str, opinion: Second
         "agrees": {
             str(kind): {"agreed": agreed[kind], "n": n, "rate": agreed[kind] / n,
                         "rate_interval": list(stats.wilson(agreed[kind], n))}
-            for kind, n in Counter(query.kind for query in asked).items()
+            for kind, n in Counter(query.kind for query, _ in asked).items()
         },
     }  # fmt: skip

@@ -99,12 +99,14 @@ def run(
         seen.append(rows(kind, opinion, static))
     known = seen[: len(learned)]
     level, weights = learn(known)
+    families = dict.fromkeys(rows.family for rows in known)
+    left_out = {family: learn([other for other in known if other.family != family]) for family in families}
     for kind, rows_of in zip(kinds, seen, strict=True):
-        others = [other for other in known if other.family != kind.family]
         scorings = {
             "similarity": rows_of.similarity,
             "transformer": rows_of.x[:, FIELDS.index(MEANING)],
-            "family_left_out": -risk(rows_of, learn(others)[1]),
+            # A family that nothing was learned from is left out of the weights as they are.
+            "family_left_out": -risk(rows_of, left_out.get(kind.family, (level, weights))[1]),
             "shipped": -risk(rows_of, weights),
         }
         told = summary(kind.pairs, scorings, seed=seed, resamples=RESAMPLES)

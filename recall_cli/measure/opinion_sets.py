@@ -75,12 +75,7 @@ def unseen(data: Path, near: Embedder, *, n: int = 1_200, seed: int = 0) -> list
 
 def prompts() -> list[Pair]:
     """Return the questions of the bundled workload with their paraphrases and their look-alikes."""
-    work = bundled()
-    return [
-        Pair(work.seeds[query.seed], query.text, query.kind is Kind.PARAPHRASE, query.trap)
-        for query in work.queries
-        if query.seed is not None and query.kind in (Kind.PARAPHRASE, Kind.LOOKALIKE)
-    ]
+    return [Pair(entry, query.text, query.kind is Kind.PARAPHRASE, query.trap) for query, entry in bundled().compared()]
 
 
 def asked_apart() -> list[Pair]:

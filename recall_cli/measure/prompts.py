@@ -86,6 +86,11 @@ class Workload:
     skipped: Mapping[str, int] = field(default_factory=dict)
     """Lines that gave no query, counted by reason."""
 
+    def compared(self) -> list[tuple[Query, str]]:
+        """Return the paraphrases and the look-alikes, each with the text of the entry that it is labelled by."""
+        kinds = (Kind.PARAPHRASE, Kind.LOOKALIKE)
+        return [(q, self.seeds[q.seed]) for q in self.queries if q.seed is not None and q.kind in kinds]
+
 
 def from_prompts(path_or_dash: str, stdin: BinaryIO | None) -> Workload:
     """Return a workload of the user's own prompts, from a file or, for "-", from standard input.

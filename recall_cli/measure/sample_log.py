@@ -20,6 +20,7 @@ import orjson
 from recall_cli.measure.chance import pick
 from recall_cli.measure.textworld import TextItem, traffic
 from recall_cli.measure.textworld_talks import follow_up, has_answer, said
+from recall_cli.measure.token_estimate import CHARS_PER_TOKEN
 from recall_cli.measure.workload import toml
 
 DEFINITION = "sample-log.toml"
@@ -29,8 +30,6 @@ Turns = list[dict[str, str]]
 START = datetime(2026, 11, 2, tzinfo=UTC).timestamp()
 """A Monday."""
 DAY_S = 86_400.0
-CHARACTERS_A_TOKEN = 4
-"""Rule of thumb for English: the counts in these logs are estimates, as everything in them is made up."""
 OPENINGS = ("", "", "Sure. ", "Of course. ")
 CLOSINGS = ("", "", " Let me know if you need anything else.")
 """A model words one answer in more than one way, by how it was asked."""
@@ -153,7 +152,8 @@ def _worded(answer: str, text: str) -> str:
 
 
 def _tokens(*texts: str) -> int:
-    return sum(map(len, texts)) // CHARACTERS_A_TOKEN + 1
+    # An estimate, as everything in these logs is made up.
+    return sum(map(len, texts)) // CHARS_PER_TOKEN + 1
 
 
 def _asked_tokens(call: Call) -> int:
