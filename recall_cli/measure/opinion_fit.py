@@ -142,19 +142,21 @@ def table(result: Result) -> str:
 
 
 def main() -> None:
-    """Write the weights beside `core/opinion.py`, the table to standard output, the whole report to `--out`."""
+    """Write the weights beside `core/opinion.py` unless `--keep`, a table to standard output, all to `--out`."""
     parser = argparse.ArgumentParser(description="Learn the second opinion's weights, and test them kind by kind.")
     parser.add_argument("folder", nargs="?", type=Path, help="the evaluation data")
     parser.add_argument("--wordnet", type=Path, default=wordnet.FOLDER, metavar="DIR")
     parser.add_argument("--embedder", default="static", metavar="NAME", help="whose similarity is the base")
+    parser.add_argument("--keep", action="store_true", help="only report: leave the shipped weights as they are")
     parser.add_argument("--out", type=Path, metavar="FILE")
     arguments = parser.parse_args()
     folder = arguments.folder or default_folder()
     if folder is None:
         parser.error("the evaluation data is not beside the project: name its folder")
     document, result = run(arguments.wordnet, folder, embedder=arguments.embedder)
-    target = Path(opinion_module.__file__).parent / "opinion-weights.json"
-    target.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    if not arguments.keep:
+        target = Path(opinion_module.__file__).parent / "opinion-weights.json"
+        target.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     if arguments.out:
         arguments.out.write_bytes(to_json(result))
     sys.stdout.write(table(result) + "\n" + json.dumps(document, indent=2) + "\n")

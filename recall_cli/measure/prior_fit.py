@@ -283,17 +283,19 @@ def table(result: Result) -> str:
 
 
 def main() -> None:
-    """Write the weights beside `core/prior.py`, the table to standard output, the whole report to `--out`."""
+    """Write the weights beside `core/prior.py` unless `--keep`, a table to standard output, all to `--out`."""
     parser = argparse.ArgumentParser(description="Learn the prior weights, and report them set by set.")
     parser.add_argument("folder", nargs="?", type=Path, help="the evaluation data")
+    parser.add_argument("--keep", action="store_true", help="only report: leave the shipped weights as they are")
     parser.add_argument("--out", type=Path, metavar="FILE")
     arguments = parser.parse_args()
     folder = arguments.folder or default_folder()
     if folder is None:
         parser.error("the evaluation data is not beside the project: name its folder")
     prior, result = run(folder)
-    target = Path(prior_module.__file__).parent / "prior-weights.json"
-    target.write_text(json.dumps(document(prior, result), indent=2) + "\n", encoding="utf-8")
+    if not arguments.keep:
+        target = Path(prior_module.__file__).parent / "prior-weights.json"
+        target.write_text(json.dumps(document(prior, result), indent=2) + "\n", encoding="utf-8")
     if arguments.out:
         arguments.out.write_bytes(to_json(result))
     sys.stdout.write(table(result) + "\n" + json.dumps(result.summary["weights"], indent=1) + "\n")
