@@ -95,7 +95,7 @@ def install(requirement: str) -> tuple[dict[str, dict[str, Any]], dict[str, floa
 
 
 def children_cpu() -> float:
-    """Return the CPU seconds of the processes that were started and have ended."""
+    """Return the CPU seconds of the processes that were started and have ended: what others do does not raise them."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import re
-import resource
 import shlex
 import signal
 import subprocess
@@ -28,6 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.dependencies import children_cpu
 from recall_cli.cli.blocks import Block, Line, count, number, percent, table
 from recall_cli.cli.draw import to_markdown
 from recall_cli.measure.result import OutFile, new_result, to_json
@@ -155,12 +155,12 @@ def walk(root: Path) -> Result:
         for page in PAGES:
             try:
                 for step in steps(page, (reader.clone / page).read_text(encoding="utf-8")):
-                    before, used = time.perf_counter(), cpu_s()
+                    before, used = time.perf_counter(), children_cpu()
                     printed = reader.do(step)
                     now = time.perf_counter()
                     took = {
                         "took_s": round(now - before, 2),
-                        "cpu_s": None if step.stays else round(cpu_s() - used, 2),
+                        "cpu_s": None if step.stays else round(children_cpu() - used, 2),
                         "since_start_s": round(now - started, 1),
                     }
                     result.rows.append({"page": page, "step": step.name, **took, **told(step, printed)})
@@ -168,12 +168,6 @@ def walk(root: Path) -> Result:
             finally:
                 reader.leave()
     return result
-
-
-def cpu_s() -> float:
-    """Return the processor time of all programs that have ended: what others do on the machine does not raise it."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def told(step: Step, printed: str) -> dict[str, Any]:
