@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -29,6 +28,7 @@ import numpy as np
 
 from benchmarks.hub import CHUNKS_A_DOCUMENT, corpus, lines, neighbours, timed
 from benchmarks.postgres import BUFFERS
+from benchmarks.serve import cpu_s
 from recall_cli.core.embed import make_embedder
 from recall_cli.engine.pg_database import Database
 from recall_cli.engine.pg_hub_graphs import tend_hub_graphs
@@ -136,8 +136,7 @@ def _busy(server: Any) -> float:
 
     with psycopg.connect(server.admin, autocommit=True) as db:
         pids = [pid for (pid,) in db.execute(WORKERS)]
-    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
-    return sum(int(field[11]) + int(field[12]) for field in fields) / os.sysconf("SC_CLK_TCK")
+    return sum(map(cpu_s, pids))
 
 
 def run(arguments: argparse.Namespace, folder: Path) -> tuple[list[Row], Row]:
