@@ -1,7 +1,7 @@
 """Retrieval sets out of labelled questions: a question's right documents are those of the same intent.
 
-    python benchmarks/intent_sets.py ../shared/data FOLDER
-    python benchmarks/hub_quality.py FOLDER/banking77 FOLDER/clinc150 --out results/hub-unseen.json
+    python benchmarks/evaluation_sets.py ../shared/data FOLDER
+    python benchmarks/hub_quality.py FOLDER/intents/banking77 FOLDER/intents/clinc150 --out results/hub-unseen.json
 
 Documents are the training questions of BANKING77 and CLINC150, one line each; 400 test questions of each, drawn with a
 seed, are asked. It is another task than finding the passage that answers, and texts are short: a check of settings
@@ -10,7 +10,6 @@ that were chosen elsewhere.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import random
 from collections import defaultdict
@@ -32,7 +31,7 @@ def banking(data: Path, split: str) -> list[Labelled]:
 
 
 def clinc(data: Path, split: str) -> list[Labelled]:
-    """Return one split of CLINC150, without what is out of scope."""
+    """Return one split of CLINC150; what is out of scope is in splits of its own, such as "oos_test"."""
     return [(text, intent) for text, intent in orjson.loads((data / "clinc150/data_full.json").read_bytes())[split]]
 
 
@@ -56,16 +55,3 @@ def lay_out(data: Path, folder: Path) -> None:
     for name, read in (("banking77", banking), ("clinc150", clinc)):
         asked = chance.sample(read(data, "test"), ASKED)
         write(folder / name, read(data, "train"), asked)
-
-
-def main() -> None:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("folder", type=Path)
-    given = parser.parse_args()
-    lay_out(given.data, given.folder)
-
-
-if __name__ == "__main__":
-    main()
