@@ -8,7 +8,7 @@ same stream, a cache for each namespace.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -194,17 +194,10 @@ def silent(count: Count) -> Count:
 
 def best_of(counts: Mapping[float, Sequence[Count]], budget: float) -> float | None:
     """Return the setting with most hits over all streams with at most this share of hits wrong, if any."""
-
-    def total(setting: float, what: Callable[[Count], int]) -> int:
-        return sum(map(what, counts[setting]))
-
-    fits = [
-        setting
-        for setting in counts
-        if total(setting, lambda count: count.wrong) <= budget * total(setting, lambda count: count.hits)
-        and total(setting, lambda count: count.hits)
-    ]
-    return max(fits, key=lambda setting: total(setting, lambda count: count.hits), default=None)
+    hits = {setting: sum(count.hits for count in each) for setting, each in counts.items()}
+    wrong = {setting: sum(count.wrong for count in each) for setting, each in counts.items()}
+    fits = [setting for setting in counts if hits[setting] and wrong[setting] <= budget * hits[setting]]
+    return max(fits, key=hits.__getitem__, default=None)
 
 
 def rates(counts: Sequence[Count]) -> dict[str, Any]:
