@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from benchmarks.peers.embedders import loaded
-from benchmarks.peers.protocol import Found, Turns, serve
+from benchmarks.peers.protocol import Found, Turns, messages, serve
 
 NO_LIMIT = 10_000_000
 """Its local cache keeps 200 entries, and no argument says otherwise: an arm that asks for none sets the attribute."""
@@ -78,8 +78,7 @@ class LiteLlm:
 
 def call(turns: Turns) -> dict[str, Any]:
     """Return the arguments of the completion that the cache is asked about."""
-    messages = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(turns)]
-    return {"model": "gpt-4o", "temperature": 0, "messages": messages, "metadata": {}}
+    return {"model": "gpt-4o", "temperature": 0, "messages": messages(turns), "metadata": {}}
 
 
 def answer_body(answer: str) -> Any:

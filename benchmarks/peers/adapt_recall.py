@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.embedders import loaded
-from benchmarks.peers.protocol import Found, Turns, serve
+from benchmarks.peers.protocol import Found, Turns, messages, serve
 
 
 class Recall:
@@ -60,8 +60,7 @@ def request(turns: Turns) -> Any:
 
     if len(turns) == 1:
         return text_request(turns[0])
-    messages = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(turns)]
-    return parse_body("openai", {"model": "m", "temperature": 0, "messages": messages})
+    return parse_body("openai", {"model": "m", "temperature": 0, "messages": messages(turns)})
 
 
 if __name__ == "__main__":

@@ -70,6 +70,11 @@ def turns(prompt: str | list[str]) -> list[str]:
     return [prompt] if isinstance(prompt, str) else prompt
 
 
+def messages(turns: Turns) -> list[dict[str, str]]:
+    """Return a conversation as the chat APIs take it."""
+    return [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(turns)]
+
+
 def serve(adapter: Adapter) -> None:
     """Answer standard input's lines until it ends."""
     # The peers print; only the loop may write to what the driver reads.
