@@ -41,13 +41,8 @@ class GptCache:
             told = {"scale": "equal or not", "embedder": None}
         else:
             embedding = Embedding(settings["embedder"]) if settings["embedder"] else api.Onnx()
-            manager = manager_factory(
-                "sqlite,faiss",
-                settings["folder"],
-                vector_params={"dimension": embedding.dimension},
-                eviction_params={"max_size": size},
-            )
-            api.init_similar_cache(cache_obj=cache, embedding=embedding, data_manager=manager, config=config)
+            store = semantic_store(settings["folder"], embedding.dimension, size)
+            api.init_similar_cache(cache_obj=cache, embedding=embedding, data_manager=store, config=config)
             told = {"scale": "(1 + cosine) / 2", "embedder": settings["embedder"] or "onnx"}
         self.cache = cache
         return told | {"threshold": config.similarity_threshold}
@@ -68,6 +63,15 @@ class GptCache:
         if self.cache is not None:
             self.cache.data_manager.close()
             self.cache = None
+
+
+def semantic_store(folder: str, dimension: int, size: int) -> Any:
+    """Return its store in SQLite and faiss, which holds `size` entries."""
+    from gptcache.manager import manager_factory
+
+    return manager_factory(
+        "sqlite,faiss", folder, vector_params={"dimension": dimension}, eviction_params={"max_size": size}
+    )
 
 
 class Embedding:

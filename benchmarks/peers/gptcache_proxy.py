@@ -12,11 +12,10 @@ import argparse
 import uvicorn
 from gptcache import Cache, Config
 from gptcache.adapter.api import init_similar_cache
-from gptcache.manager import manager_factory
 from gptcache.processor.pre import last_content
 from gptcache_server import server
 
-from benchmarks.peers.adapt_gptcache import NO_LIMIT, Embedding
+from benchmarks.peers.adapt_gptcache import NO_LIMIT, Embedding, semantic_store
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
@@ -24,19 +23,13 @@ if __name__ == "__main__":
     parser.add_argument("--folder", required=True)
     asked = parser.parse_args()
     embedding = Embedding("static")
-    manager = manager_factory(
-        "sqlite,faiss",
-        asked.folder,
-        vector_params={"dimension": embedding.dimension},
-        eviction_params={"max_size": NO_LIMIT},
-    )
     server.openai_cache = Cache()
     # As its own main does for --openai, but for the count of saved tokens, whose vocabulary comes from the network.
     init_similar_cache(
         cache_obj=server.openai_cache,
         pre_func=last_content,
         embedding=embedding,
-        data_manager=manager,
+        data_manager=semantic_store(asked.folder, embedding.dimension, NO_LIMIT),
         config=Config(enable_token_counter=False),
     )
     uvicorn.run(server.app, host="127.0.0.1", port=asked.port, log_level="warning")
