@@ -8,12 +8,10 @@ answered with what it had stored for another prompt: `wrong` counts those caller
 from __future__ import annotations
 
 import json
-import tempfile
 import threading
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 from benchmarks.peers.bench import Bench, Row
 from benchmarks.peers.proxies import KEY, PROXIES, Up, all_up
@@ -36,9 +34,8 @@ def run(bench: Bench) -> list[Row]:
                 ]
                 errors = sorted({error for one in told for error in one["errors"]})
                 rows.append(row(arm.name, "library", [one["upstream_calls"] for one in told], errors))
-    chosen = bench.chosen(PROXIES)
-    with tempfile.TemporaryDirectory(dir=bench.stores) as folder, all_up(bench, chosen, Path(folder)) as (up, absent):
-        for proxy in chosen:
+    with all_up(bench) as (up, absent):
+        for proxy in bench.chosen(PROXIES):
             if proxy in absent:
                 rows.append(bench.not_run("flood", proxy, absent[proxy]))
                 continue

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,12 +106,13 @@ PROXIES = (
 
 
 @contextmanager
-def all_up(bench: Bench, proxies: Sequence[Proxy], folder: Path) -> Iterator[tuple[dict[Proxy, Up], dict[Proxy, str]]]:
-    """Start the proxies, each before an upstream of its own; yield those that run, and why the others do not."""
+def all_up(bench: Bench) -> Iterator[tuple[dict[Proxy, Up], dict[Proxy, str]]]:
+    """Start what is asked for, each before an upstream of its own; yield those that run, and why the others do not."""
     up: dict[Proxy, Up] = {}
     absent: dict[Proxy, str] = {}
     with ExitStack() as stack:
-        for number, proxy in enumerate(proxies):
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=bench.stores)))
+        for number, proxy in enumerate(bench.chosen(PROXIES)):
             place = folder / str(number)
             (place / "store").mkdir(parents=True)
             try:

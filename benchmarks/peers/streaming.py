@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import upstream
 from benchmarks.peers.bench import Bench, Row
-from benchmarks.peers.proxies import KEY, PROXIES, Proxy, Up, all_up
+from benchmarks.peers.proxies import KEY, Proxy, Up, all_up
 from benchmarks.serve import sentences
 
 SETTLE_S = 0.5
@@ -43,8 +41,7 @@ class Got:
 def run(bench: Bench) -> list[Row]:
     """Return a row for each proxy, API, kind of answer and pair of modes."""
     rows: list[Row] = []
-    chosen = bench.chosen(PROXIES)
-    with tempfile.TemporaryDirectory(dir=bench.stores) as folder, all_up(bench, chosen, Path(folder)) as (up, absent):
+    with all_up(bench) as (up, absent):
         rows += [bench.not_run("streaming", proxy, why) for proxy, why in absent.items()]
         for proxy, running in up.items():
             # Far apart, or a semantic cache answers one case with another's.

@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.peers.bench import Bench, Row
 from benchmarks.peers.flood import post
-from benchmarks.peers.proxies import PROXIES, Proxy, Up, all_up
+from benchmarks.peers.proxies import Proxy, Up, all_up
 from benchmarks.peers.upstream import answer_to
 from benchmarks.serve import body, load, sentences
 from recall_cli import stats
@@ -30,14 +30,13 @@ SAMPLED = ("requests_per_s", "p50_us", "cpu_us")
 def run(bench: Bench) -> list[Row]:
     """Return a row for each proxy, kind of hit and number of callers."""
     rows: list[Row] = []
-    chosen = bench.chosen(PROXIES)
     with tempfile.TemporaryDirectory(dir=bench.stores) as place:
         folder = Path(place)
         texts = sentences(STORED, seed=7)
         bodies = {"exact": folder / "exact", "semantic": folder / "near"}
         bodies["exact"].write_text("\n".join(body(text) for text in texts))
         bodies["semantic"].write_text("\n".join(body(f"{text} please") for text in texts))
-        with all_up(bench, chosen, folder) as (up, absent):
+        with all_up(bench) as (up, absent):
             rows += [bench.not_run("throughput", proxy, why) for proxy, why in absent.items()]
             for running in up.values():
                 for text in texts:
