@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def open_shared(url: str, embedder: VectorSpace | None) -> PostgresStore:
     """Open the store at a URL; see `PostgresStore`. Raises UsageError when the extra is not installed."""
     check_url(url)
-    with _extra():
+    with postgres_extra():
         from recall_cli.engine.postgres import PostgresStore
     return PostgresStore(url, embedder=embedder)
 
@@ -28,7 +28,7 @@ def look_after(url: str) -> tuple[int, int]:
     For the tables' owner.
     """
     check_url(url)
-    with _extra():
+    with postgres_extra():
         from recall_cli.engine.pg_database import Database
         from recall_cli.engine.pg_hub_graphs import tend_hub_graphs
         from recall_cli.engine.pg_index import tend_graphs
@@ -53,8 +53,8 @@ def read_shared_facts(url: str) -> tuple[dict[str, Any], list[tuple[str, int, in
 
 
 @contextmanager
-def _extra() -> Iterator[None]:
-    """Say which extra is missing where an import fails."""
+def postgres_extra() -> Iterator[None]:
+    """Raise UsageError, which names the extra, where an import inside fails."""
     try:
         yield
     except ImportError as error:

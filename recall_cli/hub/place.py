@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from recall_cli.engine.opening import postgres_extra
 from recall_cli.engine.pg_url import shown
-from recall_cli.errors import StoreError, UsageError
+from recall_cli.errors import StoreError
 from recall_cli.hub.folder import HubFolder, no_such_hub
 from recall_cli.hub.keys import Ring
 from recall_cli.hub.nouns import HubEngine, HubInfo, Visibility
@@ -71,13 +72,8 @@ def open_place(place: Place) -> HubStore:
     """Open the hubs of a place. Raises StoreError when it cannot be had, UsageError when its extra is missing."""
     if isinstance(place, Path):
         return HubFolder(place)
-    try:
+    with postgres_extra():
         from recall_cli.hub.pg_hubs import PostgresHubs
-    except ImportError as error:
-        raise UsageError(
-            f"a PostgreSQL store needs packages that cannot be imported: {error}",
-            hint="pip install 'recall-cli[postgres]'",
-        ) from error
     try:
         place.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
