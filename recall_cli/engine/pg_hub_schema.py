@@ -82,9 +82,6 @@ CREATE TABLE recall.hub_revoked (
     jti text NOT NULL, until double precision NOT NULL,
     PRIMARY KEY (tenant, jti)
 );
-ALTER TABLE recall.hubs ENABLE ROW LEVEL SECURITY;
-ALTER TABLE recall.hubs FORCE ROW LEVEL SECURITY;
-CREATE POLICY tenant_wall ON recall.hubs USING (tenant = current_user) WITH CHECK (tenant = current_user);
 CREATE POLICY upkeep ON recall.hubs FOR SELECT TO CURRENT_USER USING (true);
 """
 """Texts are bytes, since PostgreSQL's own text holds not every string. `generation` tells a hub's vectors from those of
@@ -108,6 +105,6 @@ CREATE POLICY tenant_wall ON recall.{table} USING (tenant = current_user) WITH C
 
 SECOND = (
     HUBS
+    + "".join(TENANT_WALL.format(table=table) for table in ("hubs", *TOKEN_TABLES))
     + "".join(WALL.format(table=table) for table in HUB_TABLES)
-    + "".join(TENANT_WALL.format(table=table) for table in TOKEN_TABLES)
 )
