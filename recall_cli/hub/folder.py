@@ -72,7 +72,7 @@ def make_hub(
 
 def open_hub(folder: Path, slug: str, *, index: str = "auto") -> EmbeddedEngine:
     """Open a hub. Raises NoSuchHub when there is none, StoreError when it cannot be read."""
-    if not is_slug(slug) or not (folder / slug / CATALOG).is_file():
+    if not _is_hub(folder, slug):
         raise no_such_hub(folder, slug)
     return EmbeddedEngine(folder / slug, index=index)
 
@@ -81,7 +81,7 @@ def hub_names(folder: Path) -> list[str]:
     """Return the names of the hubs, in order; none when the folder is not there yet."""
     if not folder.is_dir():
         return []
-    return sorted(path.name for path in folder.iterdir() if is_slug(path.name) and (path / CATALOG).is_file())
+    return sorted(path.name for path in folder.iterdir() if _is_hub(folder, path.name))
 
 
 def remove_hub(folder: Path, slug: str) -> None:
@@ -119,7 +119,7 @@ class HubFolder:
 
     def info(self, slug: str) -> HubInfo:
         """Return a hub's facts from its catalog alone: neither words nor vectors are read. Raises NoSuchHub."""
-        if slug not in self.names():
+        if not _is_hub(self.path, slug):
             raise no_such_hub(self.path, slug)
         catalog = Catalog(self.path / slug / CATALOG)
         try:
@@ -171,3 +171,7 @@ class HubFolder:
             found = self._open.pop(slug, None)
         if found is not None:
             found[1].close()
+
+
+def _is_hub(folder: Path, name: str) -> bool:
+    return is_slug(name) and (folder / name / CATALOG).is_file()
