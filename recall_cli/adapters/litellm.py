@@ -17,9 +17,9 @@ from recall_cli.core.cache import Cache
 from recall_cli.core.embed import reads_all
 from recall_cli.core.request import parse_body
 from recall_cli.core.text_facts import is_anaphoric
-from recall_cli.server.proxy import completion, is_finished, storable
+from recall_cli.server.proxy import completion, is_finished, is_too_old, storable
 from recall_cli.server.settings import Limits
-from recall_cli.types import CLOCKS_S, Bypass, Request
+from recall_cli.types import Bypass, Request
 
 PROVIDER = "litellm"
 TENANTS = ("user_api_key", "user_api_key_team_id", "user_api_key_org_id")
@@ -55,7 +55,7 @@ class RecallCache(LiteLLMCache):
             return None
         told = kwargs.get("cache") or {}
         most = told.get("s-maxage") or told.get("s-max-age")
-        if most is not None and not -CLOCKS_S <= time.time() - answer.created <= float(most):
+        if most is not None and is_too_old(time.time() - answer.created, float(most)):
             return None
         return orjson.loads(answer.body)
 

@@ -293,8 +293,7 @@ def objection(found: Lookup, controls: Controls, age: float) -> str:
     """
     if controls.no_cache:
         return "no_cache"
-    # An answer of the future has an age that nobody knows: the clock was set.
-    if controls.max_age is not None and not -CLOCKS_S <= age <= controls.max_age:
+    if controls.max_age is not None and is_too_old(age, controls.max_age):
         return "older_than_max_age"
     decision = found.decision
     if (
@@ -304,6 +303,14 @@ def objection(found: Lookup, controls: Controls, age: float) -> str:
     ):
         return "below_callers_cutoff"
     return ""
+
+
+def is_too_old(age: float, most: float) -> bool:
+    """Return whether an answer is older than a caller takes, in seconds.
+
+    One of the future has an age that nobody knows, since the clock was set.
+    """
+    return not -CLOCKS_S <= age <= most
 
 
 def is_finished(body: Json) -> bool:
