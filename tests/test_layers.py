@@ -119,6 +119,6 @@ def loaded_by(*arguments: str) -> set[str]:
     ],
 )
 def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
-    heavy = {"numpy", "polars", "model2vec", "faiss", "hnswlib", "tokenizers", "matplotlib", "aiohttp", "genai_prices",
+    heavy = {"numpy", "polars", "model2vec", "faiss", "hnswlib", "tokenizers", "aiohttp", "genai_prices",
              "uvicorn", "starlette", "uvloop", "prometheus_client", "tantivy", "selectolax", "yaml", "mcp"}  # fmt: skip
     assert not heavy & loaded_by(*arguments)

@@ -113,16 +113,6 @@ def evaluate(
             POLICY,
         ),
     ] = "none",
-    certificate: Annotated[
-        str,
-        options.option(
-            "--certificate",
-            "Bound. betting has no window: its promise breaks when answers change over time (drift preset at "
-            "1 %, seeds 1000-1039: 1.9 % of the second half's hits wrong, 6 of 40 runs over).",
-            POLICY,
-            "bayes|betting",
-        ),
-    ] = "bayes",
     max_false_hit: Annotated[
         float | None,
         options.option("--max-false-hit", "Exit 3 if adaptive's is above.", GATE),
@@ -135,7 +125,7 @@ def evaluate(
         str | None,
         options.option(
             "--plot",
-            "Also draw hit rate against false-hit rate to this .svg or .png (extra: report).",
+            "Also draw hit rate against false-hit rate to this .svg.",
             options.OUTPUT,
             "FILE",
         ),
@@ -179,7 +169,6 @@ def evaluate(
                 targets=options.rates(target),
                 confidence=confidence,
                 verify_sample=verify_sample,
-                certificate=certificate,
                 order=order,
                 shuffle_labels=shuffle_labels,
                 tau=tau,
@@ -207,4 +196,4 @@ def _show(result: Result, output: Output, page: Page, picture: Picture | None) -
     finally:
         # A reader of the table that left early (head) does not cost the picture.
         if picture is not None:
-            picture.draw(result)
+            picture.draw(result, page.charts)

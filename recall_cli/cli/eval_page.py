@@ -9,13 +9,15 @@ from typing import Any
 
 from recall_cli.cli.blocks import percent, rate
 from recall_cli.cli.charts import OTHER, Chart
-from recall_cli.cli.picture import MIN_HITS, TICKS
 from recall_cli.cli.planes import Axis, Cloud, Mark, PlaneChart
 from recall_cli.types import Result
 
 COLOURS = {"static@0.8": 1, "static@best": OTHER, "oracle/namespace": 2, "naive/namespace": 3, "adaptive": 0}
 """Of each policy; one that is not listed is grey."""
 SCORINGS = {"similarity": OTHER, "shipped": 0, "cross_fitted": 2}
+MIN_HITS = 20
+"""Judged hits below which a cutoff's false-hit rate is noise, and no point of the curve."""
+TICKS = (0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1)
 LEAST_SHOWN = 0.03
 """The axis of false hits reaches at least here, so that a target is never at its edge."""
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from recall_cli.core.calibration import START, fit, logits, similarity_of
-from recall_cli.core.certificate import CERTIFICATES, NOTHING, Certificate
+from recall_cli.core.certificate import NOTHING, BayesBound
 from recall_cli.core.prior import CHECKS, FAR, FEATURES, FIELDS, NEAR, REACH, Prior, closeness, row, sureness
 from recall_cli.core.ring import RIGHT, UNKNOWN, WIDTH, WRONG, Ring
 from recall_cli.core.space import FORGIVE, Promise, Space
@@ -62,7 +62,6 @@ class AdaptivePolicy:
         verify_sample: float = 0.05,
         window: int = 3_000,
         warmup: int = 100,
-        certificate: str = "bayes",
         prior: Prior | None = None,
         version: str = "",
         seed: int = 0,
@@ -74,11 +73,8 @@ class AdaptivePolicy:
                 f"the window must be at least 100 and the warm-up at least 1, not {window} and {warmup}",
                 hint="the defaults are 3000 decisions and 100 labels",
             )
-        if certificate not in CERTIFICATES:
-            raise UsageError(f"there is no certificate named {certificate!r}", hint="choose bayes or betting")
         self.warmup = warmup
         self.version = version
-        self._certificate_name = certificate
         self._window = window
         self._schedule = schedule
         self._first = START if prior is None else (prior.level, *prior.weights)
@@ -88,8 +84,7 @@ class AdaptivePolicy:
         self._start_cold()
 
     def _start_cold(self) -> None:
-        kind = CERTIFICATES[self._certificate_name]
-        self._certificate: Certificate = kind(self.promise.target, self.promise.confidence)
+        self._certificate = BayesBound(self.promise.target, self.promise.confidence)
         self._ring = Ring(self._window)
         self._spaces: dict[str, Space] = {}
         self._weights: tuple[float, ...] = self._first
@@ -147,8 +142,7 @@ class AdaptivePolicy:
             self._certificate.label(self._ring.bins[slot], wrong)
             self.labels += 1
             if self._ring.served[slot]:
-                if space.audited(self.promise, wrong):
-                    self._certificate.alarm()
+                space.audited(self.promise, wrong)
             elif self._learned:
                 x, rest, slope = self._score(space, evidence)
                 space.missed(self.promise, rest + slope * x[0], self.theta - space.retreat, wrong)
@@ -267,12 +261,12 @@ class AdaptivePolicy:
                 "layout": LAYOUT,
                 "features": [FEATURES, *FIELDS],
                 "version": self.version,
-                "certificate": self._certificate_name,
+                "certificate": "bayes",
                 "weights": list(self._weights),
                 "spaces": self.spaces(),
                 "labels": self.labels,
                 "learned": self._learned,
-                "bets": self._certificate.state(),
+                "bets": {},
                 "ring": self._ring.state(),
             }
 
@@ -288,8 +282,6 @@ class AdaptivePolicy:
                 self._weights = tuple(float(weight) for weight in state["weights"])
                 self._spaces = {name: Space(**space) for name, space in state["spaces"].items()}
                 self.labels, self._learned = int(state["labels"]), bool(state["learned"])
-                if state["certificate"] == self._certificate_name:
-                    self._certificate.load(state["bets"])
                 if self._learned:
                     self._due = self.labels + LEARN_LEAST
                 self._rescore()
@@ -326,9 +318,7 @@ class AdaptivePolicy:
         """Put the window into the bins of today's weights, without retreats: those are for the moment."""
         deviations = np.array([[s.level, s.slope] for s in self._spaces.values()]).reshape(-1, 2)
         z = logits(self._ring.x(), self._ring.column("spaces"), np.array(self._weights), deviations)
-        bins = self._certificate.rebuild(z, self._ring.column("labels"))
-        if bins is not None:
-            self._ring.put_column("bins", bins)
+        self._ring.put_column("bins", self._certificate.rebuild(z, self._ring.column("labels")))
         self.theta = self._certificate.threshold() if self._learned else NOTHING
 
     def _new_space(self, namespace: str) -> Space:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -45,49 +44,11 @@ tends to be served again. It matters where hits are few (real texts at 1 %), har
 """
 MIN_TRAFFIC = 30
 """Decisions below an edge before it can pass: fewer say nothing about the mix."""
-BETS = (0.2, 0.5, 0.8)
-"""Shares of the wealth to bet against "the error is above the target"; their mean is a bet as well."""
-BETTING_EDGES = (0.1, 0.35, 1, 2, 5, 13)
-"""Few edges for betting, since each one shares the risk of being wrong with the others."""
 
 
 def logit(p: float) -> float:
     """Return the log odds of a probability strictly between 0 and 1."""
     return math.log(p / (1 - p))
-
-
-class Certificate(Protocol):
-    """Counts decisions and labels by bin and says up to which logit may be served."""
-
-    def see(self, z: float) -> int:
-        """Count a decision of this logit of P(wrong); return its bin."""
-
-    def leave(self, bin: int, label: int) -> None:
-        """Take out a decision that the window has moved past."""
-
-    def label(self, bin: int, wrong: int) -> None:
-        """Count a label: 1 wrong, 0 right."""
-
-    def rebuild(self, z: Floats, labels: Ints) -> Ints | None:
-        """Start again from these decisions and return their bins; None when old bins stay as they are.
-
-        A label is 0 right, 1 wrong, anything else none.
-        """
-
-    def threshold(self, extra: int = 0) -> float:
-        """Return the highest logit that may be served, NOTHING when none passes.
-
-        :param extra: right labels to suppose on top, in the lowest bin: how many would it take?
-        """
-
-    def alarm(self) -> None:
-        """The world changed: what counted before may not hold."""
-
-    def state(self) -> dict[str, list[int]]:
-        """Return what a rebuild cannot bring back."""
-
-    def load(self, state: Mapping[str, list[int]]) -> None:
-        """Go on from a saved state."""
 
 
 def upper_logits(multiples: tuple[float, ...], target: float) -> list[float]:
@@ -164,74 +125,3 @@ class BayesBound:
                 if root <= 0 or mean / seen * root * root * root <= self.target:
                     best = edge
         return best
-
-    def alarm(self) -> None:
-        """Nothing to do: the window and the namespace's retreat forget."""
-
-    def state(self) -> dict[str, list[int]]:
-        """Nothing: the window brings the bins back."""
-        return {}
-
-    def load(self, state: Mapping[str, list[int]]) -> None:
-        """Nothing: the window brings the bins back."""
-
-
-class BettingBound:
-    """A test by betting, valid at every moment while the score predicts: no window, no model of the error.
-
-    The score of a decision is fixed before its label, so each label is a fair bet against "above the
-    target". Labels are thinner where more is served, which over-counts the doubtful: that side is safe.
-    """
-
-    def __init__(self, target: float, confidence: float) -> None:
-        self.target = target
-        self.edges = upper_logits(BETTING_EDGES, target)
-        self._need = math.log(len(self.edges) / (1 - confidence))
-        self.alarm()
-
-    def see(self, z: float) -> int:
-        """Return the bin; traffic without a label is no bet."""
-        return bisect_left(self.edges, z)
-
-    def leave(self, bin: int, label: int) -> None:
-        """Keep the bet: it was won or lost."""
-
-    def label(self, bin: int, wrong: int) -> None:
-        """Settle a bet."""
-        self._labels[bin] += 1
-        self._wrong[bin] += wrong
-
-    def rebuild(self, z: Floats, labels: Ints) -> None:
-        """Keep the bets: they were placed on the scores of their time."""
-
-    def threshold(self, extra: int = 0) -> float:
-        """Return the last edge at which the wealth reached its goal."""
-        best, wrong, right = NOTHING, 0, extra
-        for j, edge in enumerate(self.edges):
-            wrong += self._wrong[j]
-            right += self._labels[j] - self._wrong[j]
-            wealth = [
-                wrong * math.log1p(-bet * (1 - self.target)) + right * math.log1p(bet * self.target) for bet in BETS
-            ]
-            top = max(wealth)
-            if top + math.log(sum(math.exp(value - top) for value in wealth) / len(BETS)) >= self._need:
-                best = edge
-        return best
-
-    def alarm(self) -> None:
-        """Start the bets again: what was won before the change proves nothing now."""
-        self._labels = [0] * (len(self.edges) + 1)
-        self._wrong = [0] * (len(self.edges) + 1)
-
-    def state(self) -> dict[str, list[int]]:
-        """Return the bets."""
-        return {"labels": list(self._labels), "wrong": list(self._wrong)}
-
-    def load(self, state: Mapping[str, list[int]]) -> None:
-        """Take the bets of a saved state; those of another target were other bets."""
-        if len(state["labels"]) == len(state["wrong"]) == len(self._labels):
-            self._labels, self._wrong = list(state["labels"]), list(state["wrong"])
-
-
-CERTIFICATES: dict[str, Callable[[float, float], Certificate]] = {"bayes": BayesBound, "betting": BettingBound}
-"""By name: called with the target and the confidence."""

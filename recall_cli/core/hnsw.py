@@ -1,4 +1,4 @@
-"""A navigable small-world graph (hnswlib), kept honest under growth, eviction and copies.
+"""A navigable small-world graph (hnswlib, or faiss without it), kept honest under growth, eviction and copies.
 
 What the library leaves to its caller, and what is done about it here:
 
@@ -16,10 +16,10 @@ from __future__ import annotations
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-import hnswlib
 import numpy as np
 
 from recall_cli.core.exact import ExactIndex
+from recall_cli.core.graph_library import make_graph
 from recall_cli.core.ledger import Ledger
 from recall_cli.core.relay import Relay
 from recall_cli.core.rows import best_rows, checked_query, checked_rows, no_answer
@@ -72,6 +72,9 @@ class HnswIndex(Relay):
     more than 1 the graph is no longer the same in every run. Up to GRAPH_FROM ids there is no graph yet.
     """
 
+    library = ""
+    """The library of the graph, by name; "" is hnswlib where it is installed, else faiss."""
+
     def __init__(
         self,
         dim: int,
@@ -94,7 +97,7 @@ class HnswIndex(Relay):
         if not 1 <= threads <= _MOST_THREADS:
             raise ValueError(f"threads must be between 1 and {_MOST_THREADS}, not {threads}")
         self._dim = dim
-        self._options = (dim, M, ef_construction, ef_search, seed, threads)
+        self._options = (dim, M, ef_construction, ef_search, seed, threads, self.library)
         self._background = background
         super().__init__(ExactIndex(dim))
 
@@ -118,8 +121,8 @@ class HnswIndex(Relay):
     def ef_search(self, value: int) -> None:
         if not 2 <= value <= _MOST:
             raise ValueError(f"ef_search must be between 2 and {_MOST}")
-        dim, links, construction, _, seed, threads = self._options
-        self._options = (dim, links, construction, value, seed, threads)
+        dim, links, construction, _, seed, threads, library = self._options
+        self._options = (dim, links, construction, value, seed, threads, library)
         graph = self._engine
         if isinstance(graph, _Graph):
             graph.set_ef(value)
@@ -145,13 +148,15 @@ class HnswIndex(Relay):
 class _Graph:
     """One graph; a row of the ledger is a label of the library, and labels are never used twice."""
 
-    def __init__(self, dim: int, links: int, ef_construction: int, ef_search: int, seed: int, threads: int) -> None:
+    def __init__(
+        self, dim: int, links: int, ef_construction: int, ef_search: int, seed: int, threads: int, library: str
+    ) -> None:
         self._dim, self._links, self._ef, self._threads = dim, links, ef_search, threads
         self._lock = Lock()
         self._book = Ledger()
         self._capacity = 256
         self.deleted = 0
-        self._graph: Any = hnswlib.Index(space="ip", dim=dim)
+        self._graph: Any = make_graph(dim, library)
         self._graph.init_index(self._capacity, M=links, ef_construction=ef_construction, random_seed=seed)
         self._graph.set_ef(ef_search)
 

@@ -9,8 +9,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["KINDS", "ExactIndex", "index_maker", "index_spec", "make_index"]
 
 KINDS = ("auto", "exact", "scan", "hnsw")
+
+_log = logging.getLogger(__name__)
 
 PROBE_DIM = 4_096
 """Options are tried on an empty index of this dimension: wide enough for any number of codes."""
@@ -48,6 +51,8 @@ def index_maker(spec: str, dim: int = PROBE_DIM) -> Callable[[int], Index]:
                 hint="write it as in hnsw:M=32,ef_search=160",
             ) from None
     make_index(kind, dim, **options)
+    if kind == "hnsw":
+        _say_which_graph()
     return partial(make_index, kind, **options)
 
 
@@ -73,6 +78,15 @@ def make_index(kind: str, dim: int, /, **options: Any) -> Index:
             f"the index {kind} needs a package that cannot be imported: {error}",
             hint="install it, or choose the index called exact",
         ) from error
+
+
+@cache
+def _say_which_graph() -> None:
+    """Say once that the graph is faiss's: its speed and recall are not the recorded ones of hnswlib."""
+    from recall_cli.core.graph_library import HNSWLIB, INSTALL_HNSWLIB, WITHOUT_HNSWLIB, graph_library
+
+    if graph_library() != HNSWLIB:
+        _log.warning("%s; %s", WITHOUT_HNSWLIB, INSTALL_HNSWLIB)
 
 
 def _class(kind: str) -> Callable[..., Index]:

@@ -89,18 +89,16 @@ class Space:
             return min(1.0, WATCHFUL * promise.verify_sample)
         return promise.verify_sample
 
-    def audited(self, promise: Promise, wrong: int) -> bool:
-        """Sum the evidence for "three times the target" against "the target"; return whether to retreat."""
+    def audited(self, promise: Promise, wrong: int) -> None:
+        """Sum the evidence for "three times the target" against "the target", and retreat when it is strong."""
         self.audits += 1
         self.wrong += wrong
         a = promise.target
         step = math.log(ALARM_FACTOR if wrong else (1 - ALARM_FACTOR * a) / (1 - a))
         self.alarm = max(0.0, self.alarm + step)
-        if self.alarm <= promise.goal:
-            return False
-        self.retreat += RETREAT
-        self.alarm = 0.0
-        return True
+        if self.alarm > promise.goal:
+            self.retreat += RETREAT
+            self.alarm = 0.0
 
     def missed(self, promise: Promise, z: float, limit: float, wrong: int) -> None:
         """Sum the evidence for "odds three times the model's" against "the model's", and retreat when it is strong.

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from recall_cli.core.embed import make_embedder
+from recall_cli.core.graph_library import HNSWLIB, INSTALL_HNSWLIB, WITHOUT_HNSWLIB, graph_library
 from recall_cli.errors import UsageError
 from recall_cli.measure.ann_cell import measure_cell
 from recall_cli.measure.ann_data import TRUTH_BLOCK, clustered, make_cell, random_units
@@ -65,7 +66,7 @@ def run(
     result = new_result("ann-bench", asdict(plan) | {"digests": digests, **(asked or {})})
     finished = finished_cells(done, result.params)
     sources = list(_sources(plan, own, result))
-    result.warnings += _left_out(plan, sources)
+    result.warnings += [*_left_out(plan, sources), *_other_graph(plan)]
     for source in sources:
         _refuse_too_large(source, grid(source.dim))
     try:
@@ -134,6 +135,13 @@ def _left_out(plan: Plan, sources: list[Source]) -> list[Warn]:
                 )
             )
     return found
+
+
+def _other_graph(plan: Plan) -> list[Warn]:
+    """Return a warning when the engine hnsw is not the library that its name suggests."""
+    if "hnsw" not in plan.engines or graph_library() == HNSWLIB:
+        return []
+    return [Warn("FAISS_GRAPH", WITHOUT_HNSWLIB, INSTALL_HNSWLIB)]
 
 
 def _synthetic(plan: Plan, data: str, dim: int, corpus: int) -> Vector:

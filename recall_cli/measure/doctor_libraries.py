@@ -57,11 +57,16 @@ def openmp() -> Iterator[Finding]:
 
 
 def graph() -> Iterator[Finding]:
-    """Yield whether hnswlib finds what is there, and whether it was built for this processor."""
-    import hnswlib
+    """Yield whether the graph finds what is there, and whether hnswlib was built for this processor."""
     import numpy as np
 
+    from recall_cli.core.graph_library import HNSWLIB, INSTALL_HNSWLIB, WITHOUT_HNSWLIB, graph_library
     from recall_cli.core.index import make_index
+
+    if graph_library() != HNSWLIB:
+        yield Finding("hnswlib", State.ABSENT, WITHOUT_HNSWLIB, INSTALL_HNSWLIB)
+        return
+    import hnswlib
 
     version, rows = metadata.version("hnswlib"), _rows()
     index = make_index("hnsw", DIM)

@@ -54,7 +54,6 @@ class Settings:
     verify_sample: float = 0.05
     window: int = 3_000
     warmup: int = 100
-    certificate: str = "bayes"
     tau: float = DEFAULT_TAU
     taus: Mapping[str, float] = field(default_factory=dict)
     """Cutoffs of single namespaces, for the policy GIVEN; it serves the others from `tau` on."""
@@ -185,7 +184,6 @@ def adaptive(target: float, seed: int, settings: Settings, *, texts: bool = Fals
         verify_sample=settings.verify_sample,
         window=settings.window,
         warmup=settings.warmup,
-        certificate=settings.certificate,
         prior=shipped() if settings.prior and texts else None,
         seed=seed,
     )

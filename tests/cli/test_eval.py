@@ -111,7 +111,6 @@ def test_pairs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (["--confidence", "1.5"], 2),
         (["--runs", "0"], 2),
         (["--order", "random"], 2),
-        (["--certificate", "none"], 2),
         (["--limit", "5"], 2),
         (["--limit", "x=y", "--classes", __file__], 2),
         (["--tau-for", "topic"], 2),
@@ -150,9 +149,3 @@ def test_cutoffs_of_single_namespaces_are_a_policy_of_their_own(capsys: pytest.C
     assert len(unknown) == 1
     assert "nowhere" in unknown[0]["message"]
     assert names[0] in unknown[0]["hint"]
-
-
-def test_what_betting_does_not_promise_stands_in_its_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", "--help"]) == 0
-    words = capsys.readouterr().out.replace("│", " ").split()
-    assert "breaks when answers change" in " ".join(words)

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from recall_cli.core import hnsw, scan
 from recall_cli.core.auto import AutoIndex
+from recall_cli.core.graph_library import FAISS
 from recall_cli.core.hnsw import HnswIndex
 from recall_cli.core.index import ExactIndex, index_maker, make_index
 from recall_cli.core.rows import checked_query, checked_rows
@@ -25,12 +26,18 @@ from recall_cli.errors import UsageError
 DIM = 32
 CLOSE = 2e-6  # float32 sums in another order
 
+
+class FaissHnswIndex(HnswIndex):
+    library = FAISS
+
+
 # `auto` moves so early that a test of a few hundred rows goes through all its kinds.
 ENGINES = {
     "exact": ExactIndex,
     "scan": ScanIndex,
     "hnsw": lambda dim: HnswIndex(dim, background=False),
     "hnsw-background": lambda dim: HnswIndex(dim),
+    "hnsw-faiss": lambda dim: FaissHnswIndex(dim, background=False),
     "auto": lambda dim: AutoIndex(dim, scan_at=60, hnsw_at=200, background=False),
     "auto-background": lambda dim: AutoIndex(dim, scan_at=60, hnsw_at=200),
 }
@@ -39,6 +46,7 @@ ENGINES = {
 LEAN = ENGINES | {
     "hnsw": lambda dim: HnswIndex(dim, M=16, ef_construction=16, ef_search=128, background=False),
     "hnsw-background": lambda dim: HnswIndex(dim, M=16, ef_construction=16, ef_search=128),
+    "hnsw-faiss": lambda dim: FaissHnswIndex(dim, M=16, ef_construction=16, ef_search=128, background=False),
     "auto": lambda dim: AutoIndex(dim, scan_at=2_000, background=False),
     "auto-background": lambda dim: AutoIndex(dim, scan_at=2_000),
 }

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from recall_cli.core import hnsw, scan
+from recall_cli.core import graph_library, hnsw, scan
 from recall_cli.core.exact import ExactIndex
 from recall_cli.core.hnsw import HnswIndex
 from recall_cli.errors import GateFailed, UsageError
@@ -339,3 +339,16 @@ def test_a_corpus_larger_than_the_file_is_reduced_and_said(tmp_path: Path) -> No
 def test_plans_that_make_no_sense(bad: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         ann_plan.Plan(**bad)  # type: ignore[arg-type]
+
+
+def test_without_hnswlib_the_graph_is_faiss_and_the_result_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph_library, "find_spec", lambda name: None)
+    graph_library.graph_library.cache_clear()
+    try:
+        monkeypatch.setattr(hnsw, "GRAPH_FROM", 30)
+        plan = ann_plan.Plan(dims=(16,), corpus=(300,), queries=20, lookups=100, engines=("hnsw",))
+        result = ann.run(plan)
+    finally:
+        graph_library.graph_library.cache_clear()
+    assert [warning.code for warning in result.warnings] == ["FAISS_GRAPH"]
+    assert all(row["recall_at_1"] > 0.9 for row in result.rows)

@@ -13,7 +13,7 @@ import pytest
 
 from recall_cli.cli.app import app, main
 from recall_cli.cli.doctor import BY_NAME, _variables
-from recall_cli.core import embed
+from recall_cli.core import embed, graph_library
 from recall_cli.core.embed import make_embedder
 from recall_cli.core.request import text_request
 from recall_cli.core.sqlite import SqliteStore
@@ -137,6 +137,14 @@ def test_a_portable_build_of_hnswlib_is_said(monkeypatch: pytest.MonkeyPatch) ->
     finding = the("hnswlib", doctor_libraries.graph())
     assert finding.state is State.SLOW
     assert "--no-binary hnswlib" in finding.hint
+
+
+def test_a_machine_without_hnswlib_is_told_what_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph_library, "graph_library", lambda: graph_library.FAISS)
+    finding = the("hnswlib", doctor_libraries.graph())
+    assert finding.state is State.ABSENT
+    assert "faiss" in finding.found
+    assert "'.[hnsw]'" in finding.hint
 
 
 def test_a_check_that_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
