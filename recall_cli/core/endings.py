@@ -32,5 +32,7 @@ def is_whole(body: Json) -> bool:
     """Return whether an unstreamed body of a cached route ended well; of several choices, each one."""
     choices = body.get("choices")
     if isinstance(choices, list):
-        return bool(choices) and all(isinstance(one, dict) and is_good(one.get("finish_reason"), OPENAI) for one in choices)
+        return bool(choices) and all(
+            isinstance(one, dict) and is_good(one.get("finish_reason"), OPENAI) for one in choices
+        )
     return is_good(body.get("stop_reason"), ANTHROPIC)
