@@ -95,7 +95,7 @@ class Exchange:
     :param allow_sampled: answer also calls whose temperature is unset or above 0.
     :param share_scope: "credential" (the default), "user" or "all", as for `recall serve`.
     :param learn_usage: ask for the usage in OpenAI streams too, and keep it from callers that did not: a stored stream
-        then has its counts. Off for servers that refuse `stream_options`.
+        then has its counts. A server that refuses `stream_options` is asked once more without.
     """
 
     def __init__(

@@ -252,7 +252,8 @@ def test_an_ending_that_is_not_said_is_none(words: bytes, start: Start) -> None:
 
 BAD: list[Any] = ["error", "insufficient_system_resource", "model_length", "abort", "MAX_TOKENS", "SAFETY",
                   "recitation", "malformed_function_call", "length", "max_tokens", "Stop", "STOP",
-                  "stop ", "end_turn.", "", None, True, 0, ["stop"], {"stop": 1}, "content_filter", "tool_calls", "pause_turn"]  # fmt: skip
+                  "stop ", "end_turn.", "", None, True, 0, ["stop"], {"stop": 1},
+                  "content_filter", "tool_calls", "pause_turn"]  # fmt: skip
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
