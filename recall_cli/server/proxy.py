@@ -86,7 +86,7 @@ class Walls:
         self._keyed = frozenset((*self._credentials, *SHAPING, b"x-recall-namespace", b"origin"))
         self._known: dict[tuple[Any, ...], str] = {}
         self._others: dict[tuple[bytes, ...], tuple[bytes, ...]] = {}
-        """By the names of a request's headers, those that say who asks and are not listed: clients repeat themselves."""
+        """By the names of a request's headers, those that say who asks and are not listed."""
 
     def repeats(self, headers: RawHeaders) -> bool:
         """Return True when a header that is keyed comes twice: which one would count is the upstream's secret."""

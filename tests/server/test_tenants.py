@@ -6,7 +6,6 @@ import http.client
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,24 +14,79 @@ from hypothesis import strategies as st
 from recall_cli.server.credentials import own_cookies, says_who_asks
 from recall_cli.server.proxy import Walls
 from recall_cli.server.settings import Settings
-from tests.server.answers import chat, provider
+from tests.server.answers import provider
 from tests.server.conftest import Start
-from tests.server.fake import Reply, RunningProxy, Seen, ask
+from tests.server.fake import Reply, Seen, ask
 from tests.server.test_rules import wait_for
 
-CREDENTIALS = """
-    x-goog-api-key ocp-apim-subscription-key cf-aig-authorization x-portkey-api-key x-portkey-virtual-key
-    x-portkey-config x-litellm-api-key x-amz-security-token helicone-auth api-key api_key apikey x-apikey cookie
-    proxy-authorization x-auth-token x-access-token x-secret x-session-id session_id x-functions-key x-user-token
-    x-goog-iap-jwt-assertion cf-access-jwt-assertion x-ms-client-principal-id x-amzn-oidc-data x-forwarded-client-cert
-    x-goog-user-project x-tenant-id x-organization-id authorization x-api-key openai-organization openai-project
-""".split()
-NONE = """
-    idempotency-key x-idempotency-key x-stainless-idempotency-key sec-websocket-key x-csrf-token x-xsrf-token
-    x-csrftoken traceparent tracestate baggage x-request-id x-amzn-trace-id x-portkey-trace-id x-cloud-trace-context
-    user-agent accept accept-encoding accept-language content-type content-length host connection keep-alive
-    x-stainless-lang x-stainless-retry-count x-stainless-timeout anthropic-version http-referer x-title referer
-""".split()
+CREDENTIALS = [
+    "x-goog-api-key",
+    "ocp-apim-subscription-key",
+    "cf-aig-authorization",
+    "x-portkey-api-key",
+    "x-portkey-virtual-key",
+    "x-portkey-config",
+    "x-litellm-api-key",
+    "x-amz-security-token",
+    "helicone-auth",
+    "api-key",
+    "api_key",
+    "apikey",
+    "x-apikey",
+    "cookie",
+    "proxy-authorization",
+    "x-auth-token",
+    "x-access-token",
+    "x-secret",
+    "x-session-id",
+    "session_id",
+    "x-functions-key",
+    "x-user-token",
+    "x-goog-iap-jwt-assertion",
+    "cf-access-jwt-assertion",
+    "x-ms-client-principal-id",
+    "x-amzn-oidc-data",
+    "x-forwarded-client-cert",
+    "x-goog-user-project",
+    "x-tenant-id",
+    "x-organization-id",
+    "authorization",
+    "x-api-key",
+    "openai-organization",
+    "openai-project",
+]
+NONE = [
+    "idempotency-key",
+    "x-idempotency-key",
+    "x-stainless-idempotency-key",
+    "sec-websocket-key",
+    "x-csrf-token",
+    "x-xsrf-token",
+    "x-csrftoken",
+    "traceparent",
+    "tracestate",
+    "baggage",
+    "x-request-id",
+    "x-amzn-trace-id",
+    "x-portkey-trace-id",
+    "x-cloud-trace-context",
+    "user-agent",
+    "accept",
+    "accept-encoding",
+    "accept-language",
+    "content-type",
+    "content-length",
+    "host",
+    "connection",
+    "keep-alive",
+    "x-stainless-lang",
+    "x-stainless-retry-count",
+    "x-stainless-timeout",
+    "anthropic-version",
+    "http-referer",
+    "x-title",
+    "referer",
+]
 
 
 @pytest.mark.parametrize("name", CREDENTIALS)
