@@ -25,6 +25,7 @@ from recall_cli.core.embed import reads_all
 from recall_cli.server import openai
 from recall_cli.server.asgi import JSON, Headers
 from recall_cli.server.dialect import BY_PATH, OPENAI, Dialect
+from recall_cli.server.options import Options
 from recall_cli.server.proxy import (
     Ask,
     Planner,
@@ -66,14 +67,22 @@ class Errand:
     decision: Decision
     body: bytes
     """What to send: the caller's, or one that asks for the usage too."""
+    again: bytes | None = None
+    """What to send where an upstream refuses that question: the caller's own."""
+    url: str = ""
+    """Whom it goes to, as what is known of upstreams is kept."""
     ask: Ask | None = None
     """None: the answer passes unseen."""
     found: Lookup | None = None
 
+    strips: bool = False
+    """Whether the usage of a stream was asked for on recall's account, and is kept from the caller."""
+
     @property
-    def strips(self) -> bool:
-        """Whether the usage in a stream is ours, and kept from the caller."""
-        return self.ask is not None and self.ask.stream and self.dialect is OPENAI and not self.ask.wants_usage
+    def choices(self) -> int:
+        """How many answers are asked for."""
+        n = None if self.ask is None else self.ask.body.get("n")
+        return n if isinstance(n, int) and n > 1 else 1
 
     def headers(self) -> Headers:
         """Return what the caller is told beside the answer."""
@@ -86,7 +95,7 @@ class Exchange:
     :param allow_sampled: answer also calls whose temperature is unset or above 0.
     :param share_scope: "credential" (the default), "user" or "all", as for `recall serve`.
     :param learn_usage: ask for the usage in OpenAI streams too, and keep it from callers that did not: a stored stream
-        then has its counts. Off for servers that refuse `stream_options`.
+        then has its counts. A server that refuses `stream_options` is asked once more without.
     """
 
     def __init__(
@@ -103,6 +112,7 @@ class Exchange:
         self.faults: Counter[str] = Counter()
         """Faults of the cache, which no caller met, by where they happened."""
         self._settings = Settings(allow_sampled=allow_sampled, share_scope=share_scope, learn_usage=learn_usage)
+        self._options = Options()
         self._planner = Planner(Walls(tenant_key(cache.store), self._settings), self._settings)
         self._compare = Comparator(cache.embedder)
         self._serial = itertools.count(1)
@@ -135,16 +145,50 @@ class Exchange:
             found = withheld(found, "cache_fault")
         if planned.controls.only_if_cached:
             return _not_stored(dialect)
-        sent = raw
-        if self._settings.learn_usage and planned.stream and dialect is OPENAI and not planned.wants_usage:
-            sent = openai.ask_usage(raw, planned.body) or raw
         decision = withheld(found, "audited").decision if found.audit else found.decision
-        return self._counted(Errand(dialect, decision, sent, planned, found))
+        errand = Errand(dialect, decision, raw, ask=planned, found=found)
+        errand.url = (origin + path.encode()).decode("utf-8", "replace")
+        model = planned.request.model
+        if (
+            self._settings.learn_usage
+            and planned.stream
+            and dialect is OPENAI
+            and not planned.wants_usage
+            and self._options.may_add(errand.url, model)
+        ):
+            body = planned.body
+            asking = openai.ask_usage(raw, body)
+            if asking is not None:
+                errand.body, errand.strips = asking, True
+                errand.again = None if "stream_options" in body else raw
+        return self._counted(errand)
 
-    def close(self, errand: Errand, status: int, headers: Headers, raw: bytes, *, is_sse: bool) -> None:
-        """Learn from the answer to an errand. Of one that broke off nothing is learned."""
+    def doubts(self, errand: Errand, status: int) -> bool:
+        """Take the status of an answer; return whether its body has to be read at once, for `refused`."""
+        if errand.again is None or errand.ask is None:
+            return False
+        self._options.learn(errand.url, errand.ask.request.model, status, added=errand.strips)
+        return errand.strips and self._options.may_refuse(status)
+
+    def refused(self, errand: Errand, status: int, body: bytes) -> bool:
+        """Return whether the errand is to be run once more, with what it holds then; see `Options`."""
+        if errand.again is None or errand.ask is None or not errand.strips:
+            return False
+        if not self._options.refuses(errand.url, errand.ask.request.model, status, body):
+            return False
+        errand.body, errand.strips = errand.again, False
+        return True
+
+    def close(
+        self, errand: Errand, status: int, headers: Headers, raw: bytes, *, is_sse: bool, is_clean: bool = True
+    ) -> None:
+        """Learn from the answer to an errand. Of one that broke off nothing is learned.
+
+        :param is_clean: the answer was read to its end; else only what the stream says itself tells that it is whole.
+        """
         if errand.ask is not None and errand.found is not None:
-            self._guarded("learn", lambda: self._learn(errand, status, headers, raw, is_sse), None)
+            choices = errand.choices if is_clean else None
+            self._guarded("learn", lambda: self._learn(errand, status, headers, raw, is_sse, choices), None)
 
     def _find(self, ask: Ask) -> Lookup:
         request = ask.request
@@ -166,11 +210,13 @@ class Exchange:
         told = hit_headers(dialect, answer, found.decision, stream=ask.stream, size=len(body), now=time.time(), id=id)
         return Reply(200, told, body)
 
-    def _learn(self, errand: Errand, status: int, headers: Headers, raw: bytes, is_sse: bool) -> None:
+    def _learn(
+        self, errand: Errand, status: int, headers: Headers, raw: bytes, is_sse: bool, choices: int | None
+    ) -> None:
         ask, found = errand.ask, errand.found
         assert ask is not None
         assert found is not None
-        body, whole = read_body(errand.dialect, raw, is_sse=is_sse)
+        body, whole = read_body(errand.dialect, raw, is_sse=is_sse, choices=choices)
         if is_sse and body is not None:
             raw = orjson.dumps(body)
         most = self._settings.limits.cached_body_bytes

@@ -15,6 +15,7 @@ from langchain_core.caches import RETURN_VAL_TYPE, BaseCache
 from langchain_core.messages import message_to_dict, messages_from_dict
 from langchain_core.outputs import ChatGeneration, Generation
 
+from recall_cli.core import endings
 from recall_cli.core.cache import Cache
 from recall_cli.core.embed import reads_all
 from recall_cli.core.request import parse_body
@@ -25,8 +26,8 @@ _log = logging.getLogger(__name__)
 
 PROVIDER = "langchain"
 ROLES = {"human": "user", "system": "system"}
-FINISHED = (None, "stop", "end_turn", "stop_sequence", "STOP")
-"""Why an answer may have ended: one that was cut off, filtered or interrupted by a tool is not kept."""
+ENDINGS = ("finish_reason", "stop_reason", "stopReason", "done_reason")
+"""Fields in which the models of several providers say why an answer ended."""
 TOLD = frozenset({"id", "response_metadata", "usage_metadata"})
 """Fields of a message that no model is sent."""
 
@@ -107,8 +108,17 @@ def _is_storable(generation: Generation) -> bool:
         info = {**message.response_metadata, **info}
         if getattr(message, "tool_calls", None) or getattr(message, "invalid_tool_calls", None):
             return False
-    ended = info.get("finish_reason", info.get("stop_reason"))
-    return bool(generation.text) and ended in FINISHED
+    return bool(generation.text) and _ended_well(info)
+
+
+def _ended_well(info: dict[str, Any]) -> bool:
+    """Return whether all that is said of an answer's end is known to be good.
+
+    Models that have no such field, as plain language models of LangChain, hand over whole answers alone.
+    """
+    reasons = [info[name] for name in ENDINGS if name in info]
+    said = [reason for reason in reasons if endings.is_said(reason)]
+    return not reasons or (bool(said) and all(endings.is_good(reason) for reason in said))
 
 
 def _kept(generation: Generation) -> dict[str, Any]:

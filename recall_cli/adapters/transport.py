@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from recall_cli.adapters.exchange import OURS, Errand, Exchange, Reply
 from recall_cli.server import openai
-from recall_cli.server.wire import Frames, read_frame
+from recall_cli.server.wire import Frames, read_frame, read_rest
 
 if TYPE_CHECKING:
     import httpx
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 else:
     _Transport = _AsyncTransport = object  # either library may be absent, and a client asks for methods alone
+
+CUT = "the upstream ended the stream in mid-answer"
 
 
 class CachedTransport(_Transport):
@@ -58,7 +60,16 @@ class CachedTransport(_Transport):
         if opened is None:
             return self._inner.handle_request(request)
         response = self._inner.handle_request(_sent(library, request, opened))
-        stream = _kept(library)[0](response.stream, Tap(self.exchange, opened, response))
+        stream = response.stream
+        if self.exchange.doubts(opened, response.status_code):
+            raw = b"".join(response.iter_raw())
+            stream = library.ByteStream(raw)
+            if self.exchange.refused(opened, response.status_code, raw):
+                response.close()
+                response = self._inner.handle_request(_sent(library, request, opened))
+                stream = response.stream
+                self.exchange.doubts(opened, response.status_code)
+        stream = _kept(library)[0](stream, Tap(self.exchange, opened, response))
         return _told(library, response, opened, stream)
 
     def close(self) -> None:
@@ -96,7 +107,16 @@ class AsyncCachedTransport(_AsyncTransport):
         if opened is None:
             return await self._inner.handle_async_request(request)
         response = await self._inner.handle_async_request(_sent(library, request, opened))
-        stream = _kept(library)[1](response.stream, Tap(self.exchange, opened, response))
+        stream = response.stream
+        if self.exchange.doubts(opened, response.status_code):
+            raw = b"".join([piece async for piece in response.aiter_raw()])
+            stream = library.ByteStream(raw)
+            if self.exchange.refused(opened, response.status_code, raw):
+                await response.aclose()
+                response = await self._inner.handle_async_request(_sent(library, request, opened))
+                stream = response.stream
+                self.exchange.doubts(opened, response.status_code)
+        stream = _kept(library)[1](stream, Tap(self.exchange, opened, response))
         return _told(library, response, opened, stream)
 
     async def aclose(self) -> None:
@@ -129,39 +149,65 @@ class Tap:
         opaque = said.get(b"content-encoding", b"identity").lower() not in (b"", b"identity")
         # A compressed answer passes unread, as one does that nothing is to be learned from.
         self._pieces: list[bytes] | None = None if opaque or errand.ask is None else []
-        self._frames = Frames() if errand.strips and self._is_sse and not opaque else None
+        is_followed = self._is_sse and self._pieces is not None and 200 <= self._status < 300
+        self._frames = Frames() if is_followed else None
+        self._ending = errand.dialect.ending(errand.choices if is_followed else 1)
+        self._without = openai.WithoutUsage() if is_followed and errand.strips else None
 
     def take(self, data: bytes) -> bytes:
         """Keep a piece of the answer; return it as the caller sees it."""
         if self._pieces is not None:
             self._pieces.append(data)
-        if self._frames is None:
+        frames, without = self._frames, self._without
+        if frames is None:
             return data
+        held = frames.rest
+        seen = []
         try:
-            return b"".join(_without_usage(frame) for frame in self._frames.feed(data))
+            for frame in frames.feed(data):
+                event, said = read_frame(frame)
+                if said is not None:
+                    self._ending.take(event, said)
+                if without is not None:
+                    seen.append(without.take(frame, said))
         except OverflowError:
-            held, self._frames, self._pieces = self._frames.rest, None, None
-            return held
+            self._frames = self._pieces = self._without = None
+            return data if without is None else without.give_up(held + data)
+        return data if without is None else b"".join(seen)
 
-    def rest(self) -> bytes:
-        """Return what stands behind the last whole frame."""
-        return b"" if self._frames is None else self._frames.rest
+    def end(self) -> bytes:
+        """Return what the caller still gets where the answer has ended cleanly."""
+        if self._frames is None:
+            return b""
+        rest = self._frames.rest
+        last = read_rest(rest)
+        if last is not None:
+            self._ending.take(*last)
+        return b"" if self._without is None else self._without.end(rest)
 
-    def learn(self) -> None:
-        """Learn from what was kept, once: a stream that was closed early is told by its missing end."""
+    @property
+    def is_cut(self) -> bool:
+        """Whether the answer is a stream that has not come to its end."""
+        return self._frames is not None and not self._ending.is_whole
+
+    def give_up(self) -> None:
+        """Say that the answer has broken off: nothing is learned from it."""
+        self._pieces = None
+
+    def learn(self, *, is_clean: bool = False) -> None:
+        """Learn from what was kept, once.
+
+        :param is_clean: the answer was read to its end; one that was left early has to say itself that it is whole.
+        """
         pieces, self._pieces = self._pieces, None
         if pieces:
-            self._exchange.close(self._errand, self._status, self._headers, b"".join(pieces), is_sse=self._is_sse)
+            raw, is_sse = b"".join(pieces), self._is_sse
+            self._exchange.close(self._errand, self._status, self._headers, raw, is_sse=is_sse, is_clean=is_clean)
 
     @property
     def is_done(self) -> bool:
         """Whether there is nothing to learn any more."""
         return not self._pieces
-
-
-def _without_usage(frame: bytes) -> bytes:
-    _, data = read_frame(frame)
-    return frame if data is None else openai.without_usage(frame, data)
 
 
 @lru_cache(maxsize=2)
@@ -175,11 +221,18 @@ def _kept(library: Any) -> tuple[Any, Any]:
             self._stream, self._tap = stream, tap
 
         def __iter__(self) -> Iterator[bytes]:
-            for data in self._stream:
-                yield self._tap.take(data)
-            if rest := self._tap.rest():
+            try:
+                for data in self._stream:
+                    yield self._tap.take(data)
+            except Exception:
+                self._tap.give_up()
+                raise
+            if rest := self._tap.end():
                 yield rest
-            self._tap.learn()
+            if self._tap.is_cut:
+                self._tap.give_up()
+                raise library.RemoteProtocolError(CUT)
+            self._tap.learn(is_clean=True)
 
         def close(self) -> None:
             self._stream.close()
@@ -192,21 +245,28 @@ def _kept(library: Any) -> tuple[Any, Any]:
             self._stream, self._tap = stream, tap
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            async for data in self._stream:
-                yield self._tap.take(data)
-            if rest := self._tap.rest():
+            try:
+                async for data in self._stream:
+                    yield self._tap.take(data)
+            except Exception:
+                self._tap.give_up()
+                raise
+            if rest := self._tap.end():
                 yield rest
-            await self._learn()
+            if self._tap.is_cut:
+                self._tap.give_up()
+                raise library.RemoteProtocolError(CUT)
+            await self._learn(is_clean=True)
 
         async def aclose(self) -> None:
             await self._stream.aclose()
             await self._learn()
 
-        async def _learn(self) -> None:
+        async def _learn(self, *, is_clean: bool = False) -> None:
             if not self._tap.is_done:
                 from anyio import to_thread  # the library's own way to run under asyncio and trio alike
 
-                await to_thread.run_sync(self._tap.learn)
+                await to_thread.run_sync(lambda: self._tap.learn(is_clean=is_clean))
 
     return Kept, AsyncKept
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from recall_cli.core.endings import ANTHROPIC, is_good
 from recall_cli.core.endpoint import address, first_set, key_of
 from recall_cli.errors import UsageError
 from recall_cli.hub.nouns import Match, RerankError
@@ -35,8 +36,6 @@ MOST_CANDIDATES = 50
 PASSAGE_CHARS = 1_000
 """Of each passage: half a chunk says what it is about, at half the time to read it."""
 MAX_REPLY_BYTES = 1 << 16
-WHOLE = ("end_turn", "stop_sequence")
-"""Why an answer may have stopped that is whole. No set: what an endpoint says need not be hashable."""
 
 INSTRUCTIONS = (
     "You order passages by how well they answer a question. You get one JSON object: the question, and passages with "
@@ -147,7 +146,7 @@ def read_order(reply: bytes, n: int) -> list[int]:
         raise RerankError("bad_answer") from None
     if stopped == "refusal":
         raise RerankError("refused")
-    if stopped not in WHOLE:
+    if not is_good(stopped, ANTHROPIC):
         raise RerankError("cut_off")
     fenced = _FENCED.fullmatch(text)
     try:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from recall_cli.core.endings import is_good, is_said
 from recall_cli.logs import sse
 from recall_cli.types import Json
 
 TRUNCATED = ("length", "max_tokens", "pause_turn", "model_context_window_exceeded",
-             "max_output_tokens", "incomplete", "in_progress", "cancelled")  # fmt: skip
-REFUSED = ("content_filter", "refusal")
+             "max_output_tokens", "incomplete", "in_progress", "cancelled", "model_length")  # fmt: skip
+REFUSED = ("content_filter", "refusal", "safety", "recitation")
 TOOLS = ("tool_calls", "function_call", "tool_use")
+"""Endings that have a flaw of their own, in lower case. Any other that is not known to be good is "unknown_ending"."""
 
 
 @dataclass(slots=True)
@@ -50,12 +52,15 @@ def read(response: Any, *, status: int | None = None) -> Answer:
         flaw = "stream_cut_off"
     elif text is None:
         flaw = "answer_unreadable"
-    elif finish in TRUNCATED:
+    elif finish.lower() in TRUNCATED:
         flaw = "truncated"
-    elif refused or finish in REFUSED:
+    elif refused or finish.lower() in REFUSED:
         flaw = "refusal"
-    elif tools or finish in TOOLS:
+    elif tools or finish.lower() in TOOLS:
         flaw = "tool_calls"
+    elif finish and not is_good(finish):
+        # Many logs do not say how an answer ended, which proves nothing; what they do say must be known to be good.
+        flaw = "unknown_ending"
     else:
         flaw = "" if text.strip() else "empty_answer"
     return Answer(response, text, finish, flaw, _tier(response))
@@ -106,14 +111,15 @@ def _openai(body: Json) -> tuple[str | None, str, bool, bool]:
             return None, "", False, False
     finishes = [_finish(c) for c in choices]
     # With n answers the worst ending decides: all of them would be replayed.
-    finish = next((f for f in finishes if f in (*TRUNCATED, *REFUSED, *TOOLS)), finishes[0])
+    finish = next((f for f in finishes if f and not is_good(f)), finishes[0])
     tools = any(m.get("tool_calls") or m.get("function_call") for m in messages)
     refused = any(m.get("refusal") for m in messages)
     return "\n".join(_text(m.get("content")) for m in messages), finish, tools, refused
 
 
 def _finish(choice: Json) -> str:
-    return str(choice.get("finish_reason") or "")
+    reason = choice.get("finish_reason")
+    return str(reason) if is_said(reason) else ""
 
 
 def _anthropic(body: Json) -> tuple[str | None, str, bool, bool]:
@@ -121,7 +127,8 @@ def _anthropic(body: Json) -> tuple[str | None, str, bool, bool]:
     tools = isinstance(blocks, list) and any(
         isinstance(b, dict) and str(b.get("type", "")).endswith("tool_use") for b in blocks
     )
-    finish = str(body.get("stop_reason") or "")
+    reason = body.get("stop_reason")
+    finish = str(reason) if is_said(reason) else ""
     return _text(blocks), finish, tools, finish in REFUSED
 
 

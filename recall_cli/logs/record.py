@@ -22,7 +22,7 @@ _STATUS = re.compile(r"\s*([1-5]\d\d)(\.0+)?(\s|$)")
 HOSTS = {"openrouter.ai": "openrouter", "azure.com": "azure", "groq.com": "groq", "deepseek.com": "deepseek",
          "together.xyz": "together", "fireworks.ai": "fireworks", "mistral.ai": "mistral", "x.ai": "x-ai"}  # fmt: skip
 """OpenAI-compatible vendors with prices of their own: the model is qualified by them, as in azure/gpt-4o."""
-FIRST_FLAWS = ("error", "truncated", "refusal", "stream_cut_off", "tool_calls")
+FIRST_FLAWS = ("error", "truncated", "refusal", "stream_cut_off", "tool_calls", "unknown_ending")
 """What an answer shows of itself counts before what its log says of it."""
 
 

@@ -28,6 +28,7 @@ REASONS = {
     "not_canonical_json": "holds what no JSON key can be made of",
     "truncated": "answer cut off by a token limit",
     "stream_cut_off": "stream without its end",
+    "unknown_ending": "answer ended for a reason not known to be good",
     "refusal": "answer refused or filtered",
     "error": "failed call",
     "no_answer": "no answer in the log",

@@ -23,21 +23,47 @@ EMPTIED: dict[str, dict[str, Any]] = {
 PIECES = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 """Deltas that are joined to a string of their block."""
 
-
-def is_end(event: bytes, data: bytes) -> bool:
-    """Return True for the event after which a stream is whole."""
-    return event == b"message_stop"
+ENDS = (b"message_stop", b"error")
+"""Events after which there is no more to come."""
 
 
-def is_error(event: bytes, data: bytes) -> bool:
-    """Return True for the event that says that the stream failed."""
-    return event == b"error"
+class Ending:
+    """Follows a stream, and says whether all of it has come.
+
+    :param choices: there for the other API's sake.
+    """
+
+    __slots__ = ("is_said",)
+
+    def __init__(self, choices: int = 1) -> None:
+        self.is_said = False
+        """The stream said that it ends: message_stop, or an error."""
+
+    def take(self, event: bytes, data: bytes) -> None:
+        """Take the next event. Its name stands in its data too, which is all that some servers send."""
+        if not event:
+            try:
+                event = str(orjson.loads(data)["type"]).encode()
+            except (ValueError, TypeError, LookupError):
+                return
+        self.is_said = self.is_said or event in ENDS
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a connection that ends cleanly here ends a whole stream.
+
+        Without message_stop it does not, not even after a message_delta with its stop_reason: the protocol makes
+        message_stop the last event, and allows several message_delta before it.
+        """
+        return self.is_said
 
 
-def join(events: Iterable[tuple[bytes, bytes]]) -> tuple[dict[str, Any] | None, bool]:
+def join(events: Iterable[tuple[bytes, bytes]], *, choices: int | None = None) -> tuple[dict[str, Any] | None, bool]:
     """Return (body, whole?) of a stream's events; the body is None when there is none to be had.
 
     Whole: message_stop came, every block ended, and nothing in it was of a kind unknown here.
+
+    :param choices: there for the other API's sake.
     """
     message: dict[str, Any] | None = None
     blocks: dict[int, dict[str, Any]] = {}

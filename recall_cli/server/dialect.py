@@ -4,10 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from recall_cli.server import anthropic, openai
 from recall_cli.types import Json
+
+
+class Join(Protocol):
+    """Makes one body of a stream's events."""
+
+    def __call__(
+        self, events: Iterable[tuple[bytes, bytes]], *, choices: int | None = None
+    ) -> tuple[dict[str, Any] | None, bool]:
+        """Return (body, whole?)."""
+
+
+class Ending(Protocol):
+    """Follows a stream, and says whether all of it has come."""
+
+    is_said: bool
+    """The stream said that it ends."""
+
+    def take(self, event: bytes, data: bytes) -> None:
+        """Take the next event."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a connection that ends cleanly here ends a whole stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +41,10 @@ class Dialect:
     path: str
     id_header: bytes
     """The header in which its SDK looks for the request's id."""
-    join: Callable[[Iterable[tuple[bytes, bytes]]], tuple[dict[str, Any] | None, bool]]
+    join: Join
     split: Callable[..., bytes]
-    is_end: Callable[[bytes, bytes], bool]
-    is_error: Callable[[bytes, bytes], bool]
+    ending: Callable[[int], Ending]
+    """Made for each stream, of the number of answers that were asked for."""
     error_body: Callable[[int, str, str], bytes]
     stream_error: Callable[[str, str], bytes]
     wants_usage: Callable[[Json], bool]
@@ -33,8 +56,7 @@ OPENAI = Dialect(
     b"x-request-id",
     openai.join,
     openai.split,
-    openai.is_end,
-    openai.is_error,
+    openai.Ending,
     openai.error_body,
     openai.stream_error,
     openai.wants_usage,
@@ -45,8 +67,7 @@ ANTHROPIC = Dialect(
     b"request-id",
     anthropic.join,
     anthropic.split,
-    anthropic.is_end,
-    anthropic.is_error,
+    anthropic.Ending,
     anthropic.error_body,
     anthropic.stream_error,
     lambda body: True,

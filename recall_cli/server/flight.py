@@ -8,29 +8,54 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from recall_cli.errors import UpstreamError
-from recall_cli.server import openai
-from recall_cli.server.dialect import Dialect
+from recall_cli.server.dialect import OPENAI, Dialect, Ending
+from recall_cli.server.openai import WithoutUsage
 from recall_cli.server.upstream import OURS, Timeout, chunks, response_headers
-from recall_cli.server.wire import Frames, read_frame
+from recall_cli.server.wire import Frames, read_frame, read_rest
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
-Send = Callable[[], Awaitable["ClientResponse"]]
+    from recall_cli.server.proxy import Ask
+
+
+class Sent(NamedTuple):
+    """An upstream's answer whose head is there."""
+
+    response: ClientResponse
+    begun: list[bytes]
+    """Pieces of its body that were read already."""
+    counts: bool
+    """The upstream was asked for the usage of a stream, by the caller or on recall's account."""
+
+
+Send = Callable[[], Awaitable[Sent]]
 
 
 class Flight:
     """One call to the upstream.
 
-    :param strips: whether seats may differ in wanting the usage, so that a stream is kept in two forms.
+    :param raw: the body of the request, as its caller wrote it.
+    :param counts: whether the upstream is asked for the usage of a stream; whether it took that is known later.
+    :param choices: how many answers were asked for; None: the answer passes, whatever it is.
     :param held_bytes: what is kept for those who wait; a longer answer goes at the pace of the slowest, takes
         nobody else on, and is not learned from.
     """
 
-    def __init__(self, dialect: Dialect, send: Send, *, stream: bool, strips: bool, held_bytes: int) -> None:
+    def __init__(
+        self,
+        dialect: Dialect,
+        send: Send,
+        *,
+        raw: bytes,
+        stream: bool,
+        counts: bool,
+        choices: int | None,
+        held_bytes: int,
+    ) -> None:
         self.dialect = dialect
         self.asked_stream = stream
         self.status = 0
@@ -55,9 +80,11 @@ class Flight:
         self.size = 0
         self.on_end: Callable[[Flight], None] | None = None
         self._send = send
-        self._strips = strips
+        self._choices = choices
+        self.raw = raw
+        self.counts = counts
+        """The upstream is asked for the usage of a stream, so that the stream is kept with and without it."""
         self._held_bytes = held_bytes
-        self._ended = False
         self._room: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -69,10 +96,23 @@ class Flight:
         """Return what has come, when all of it was kept."""
         return b"".join(self.chunks)
 
+    def answers(self, ask: Ask) -> bool:
+        """Return whether another request for the same may wait here."""
+        if self.done or self.too_long or self.abandoned:
+            return False
+        # A body always tells its usage, and a stream where it was asked to: no caller gets less for having joined.
+        needs = ask.wants_usage or not ask.stream
+        return self.counts or not needs or not self.asked_stream or self.dialect is not OPENAI
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether the answer is a stream whose end is looked for: of one that failed or passes nothing is expected."""
+        return self.is_sse and not self.opaque and self._choices is not None and 200 <= self.status < 300
+
     @property
     def keeps_plain(self) -> bool:
         """Whether the answer is a stream that is kept without its usage too."""
-        return self._strips and self.is_sse and not self.opaque
+        return self.counts and self.is_followed
 
     def leave(self, seat: Seat) -> None:
         """Give up a seat; the call with the last of them."""
@@ -86,7 +126,8 @@ class Flight:
         loop = asyncio.get_running_loop()
         response: ClientResponse | None = None
         try:
-            response = await self._send()
+            sent = await self._send()
+            response, self.counts = sent.response, sent.counts
             self.first_byte_at = loop.time()
             # Another recall may stand behind this one: what is said here is of this one.
             self.headers = [(name, value) for name, value in response_headers(response) if not name.startswith(OURS)]
@@ -95,7 +136,7 @@ class Flight:
             self.is_sse = said.get(b"content-type", b"").lower().startswith(b"text/event-stream")
             self.status = response.status
             self._wake()
-            await self._read(response)
+            await self._read(response, sent.begun)
         except asyncio.CancelledError:
             self.fault = "abandoned"
         except Timeout as error:
@@ -113,43 +154,48 @@ class Flight:
                 self.on_end(self)
             self._wake()
 
-    async def _read(self, response: ClientResponse) -> None:
-        frames = Frames() if self.is_sse and not self.opaque else None
-        strips = self._strips and frames is not None
+    async def _read(self, response: ClientResponse, begun: list[bytes]) -> None:
+        frames = Frames() if self.is_followed else None
+        ending = self.dialect.ending(self._choices or 1)
+        without = WithoutUsage() if self.keeps_plain else None
+        for data in begun:
+            await self._take(data, data)
         async for data in chunks(response):
-            self.size += len(data)
-            self.chunks.append(data)
+            plain = data
             if frames is not None:
+                held = frames.rest
                 try:
-                    plain = self._understand(frames, data, strips)
+                    plain = _follow(frames.feed(data), ending, without)
                 except OverflowError:
-                    self.too_long, frames = True, None
-                    plain = data
-                if strips:
-                    self.plain.append(plain)
-            self._wake()
-            if self.size > self._held_bytes:
-                self.too_long = True
-                await self._make_room()
-        if frames is not None:
-            if strips and frames.rest:
-                self.plain.append(frames.rest)
-                self.chunks.append(b"")
-            if not self._ended:
-                self.fault = "the upstream ended the stream in mid-answer"
+                    if without is not None:
+                        plain = without.give_up(held + data)
+                    self.too_long, frames, without = True, None, None
+            await self._take(data, plain)
+        if frames is None:
+            return
+        if frames.rest:
+            last = read_rest(frames.rest)
+            if last is not None:
+                ending.take(*last)
+        if without is not None:
+            self.chunks.append(b"")
+            self.plain.append(without.end(frames.rest))
+        if not ending.is_whole:
+            self.fault = "the upstream ended the stream in mid-answer"
 
-    def _understand(self, frames: Frames, data: bytes, strips: bool) -> bytes:
-        """Look for the end in the frames that came; return them as they look without the usage."""
-        plain = []
-        for frame in frames.feed(data):
-            event, said = read_frame(frame)
-            if said is not None:
-                if self.dialect.is_end(event, said) or self.dialect.is_error(event, said):
-                    self._ended = True
-                elif strips:
-                    frame = openai.without_usage(frame, said)
-            plain.append(frame)
-        return b"".join(plain) if strips else b""
+    async def _take(self, data: bytes, plain: bytes) -> None:
+        """Keep a piece for those who wait.
+
+        :param plain: the same without the usage, where a stream is kept in both forms.
+        """
+        self.size += len(data)
+        self.chunks.append(data)
+        if self.keeps_plain:
+            self.plain.append(plain)
+        self._wake()
+        if self.size > self._held_bytes:
+            self.too_long = True
+            await self._make_room()
 
     async def _make_room(self) -> None:
         """Wait until every seat has had what came, and give it up."""
@@ -167,6 +213,18 @@ class Flight:
     def _wake_room(self) -> None:
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
+
+
+def _follow(frames: list[bytes], ending: Ending, without: WithoutUsage | None) -> bytes:
+    """Look for the end in the frames that came; return them as they look without the usage."""
+    plain = []
+    for frame in frames:
+        event, said = read_frame(frame)
+        if said is not None:
+            ending.take(event, said)
+        if without is not None:
+            plain.append(without.take(frame, said))
+    return b"".join(plain)
 
 
 class Seat:

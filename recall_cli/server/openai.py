@@ -11,40 +11,78 @@ from typing import Any
 
 import orjson
 
+from recall_cli.core.endings import OPENAI, is_good, is_said
+from recall_cli.server.wire import DONE, read_rest
 from recall_cli.types import Json
 
 NAME = "openai"
-DONE = b"[DONE]"
 DONE_FRAME = b"data: [DONE]\n\n"
 
 ONCE = frozenset({"id", "role", "type", "name", "object"})
 """Fields that are said once; repeated with the same value they are not joined."""
 
-NULL_USAGE = b',"usage":null'
-NULL_USAGE_LAST = NULL_USAGE + b"}"
+
+class Ending:
+    """Follows a stream, and says whether all of it has come.
+
+    :param choices: how many answers were asked for.
+    """
+
+    __slots__ = ("_choices", "_ended", "_open", "is_said")
+
+    def __init__(self, choices: int = 1) -> None:
+        self.is_said = False
+        """The stream said that it ends: [DONE], or an error."""
+        self._choices = choices
+        self._open: set[int] = set()
+        self._ended: set[int] = set()
+
+    def take(self, event: bytes, data: bytes) -> None:
+        """Take the next event."""
+        if data.strip() == DONE:
+            self.is_said = True
+            return
+        try:
+            chunk = orjson.loads(data)
+        except ValueError:
+            return
+        if not isinstance(chunk, dict):
+            return
+        if chunk.get("error") is not None:
+            self.is_said = True
+        parts = chunk.get("choices")
+        for part in parts if isinstance(parts, list) else ():
+            index = part.get("index", 0) if isinstance(part, dict) else None
+            if not isinstance(index, int):
+                continue
+            if is_said(part.get("finish_reason")):
+                self._ended.add(index)
+                self._open.discard(index)
+            elif index not in self._ended:
+                self._open.add(index)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a connection that ends cleanly here ends a whole stream.
+
+        Not every server sends [DONE]: without it, every choice must have said why it ended.
+        """
+        return self.is_said or (not self._open and len(self._ended) >= self._choices)
 
 
-def is_end(event: bytes, data: bytes) -> bool:
-    """Return True for the event after which a stream is whole."""
-    return data.strip() == DONE
-
-
-def is_error(event: bytes, data: bytes) -> bool:
-    """Return True for the event that says that the stream failed."""
-    return data.startswith(b'{"error"') or data.startswith(b'{ "error"')
-
-
-def join(events: Iterable[tuple[bytes, bytes]]) -> tuple[dict[str, Any] | None, bool]:
+def join(events: Iterable[tuple[bytes, bytes]], *, choices: int | None = None) -> tuple[dict[str, Any] | None, bool]:
     """Return (body, whole?) of a stream's events; the body is None when there is none to be had.
 
-    Whole: [DONE] came, and every choice said why it ended.
+    Whole: every choice said why it ended, and [DONE] came or the stream is known to have ended cleanly.
+
+    :param choices: how many were asked for, where the stream ended cleanly; None where nobody knows that it did.
     """
     body: dict[str, Any] = {}
-    choices: dict[int, dict[str, Any]] = {}
+    found: dict[int, dict[str, Any]] = {}
     done = sound = False
     try:
-        for event, data in events:
-            if is_end(event, data):
+        for _, data in events:
+            if data.strip() == DONE:
                 done = True
                 continue
             chunk = orjson.loads(data)
@@ -53,23 +91,24 @@ def join(events: Iterable[tuple[bytes, bytes]]) -> tuple[dict[str, Any] | None, 
             for name, value in chunk.items():
                 if name == "choices":
                     for part in value or ():
-                        _add_choice(choices, part)
+                        _add_choice(found, part)
                 elif name != "obfuscation" and (value is not None or name not in body):
                     body[name] = value
             sound = True
     except (ValueError, TypeError, KeyError, AttributeError):
         return None, False
-    if not sound or not choices:
+    if not sound or not found:
         return None, False
-    finished = all(choice["finish_reason"] is not None for choice in choices.values())
+    ended = done or (choices is not None and len(found) >= choices)
+    whole_choices = all(is_said(choice["finish_reason"]) for choice in found.values())
     whole = {"id": body.pop("id", ""), "object": "chat.completion"}
     body.pop("object", None)
     usage = body.pop("usage", None)
     whole |= body
-    whole["choices"] = [_closed(choices[index]) for index in sorted(choices)]
+    whole["choices"] = [_closed(found[index]) for index in sorted(found)]
     if usage is not None:
         whole["usage"] = usage
-    return whole, done and finished
+    return whole, ended and whole_choices
 
 
 def _add_choice(choices: dict[int, dict[str, Any]], part: Json) -> None:
@@ -85,6 +124,10 @@ def _add_choice(choices: dict[int, dict[str, Any]], part: Json) -> None:
             if value is not None:
                 choice["logprobs"] = choice["logprobs"] or {}
                 _add(choice["logprobs"], value)
+        elif name == "finish_reason":
+            # Of several endings the worst counts: a good word after a bad one does not make the answer whole.
+            if is_said(value) and (not is_said(choice[name]) or is_good(choice[name], OPENAI)):
+                choice[name] = value
         elif name != "index" and (value is not None or name not in choice):
             choice[name] = value
 
@@ -194,26 +237,62 @@ def ask_usage(raw: bytes, body: Json) -> bytes | None:
     return orjson.dumps({**body, "stream_options": {**(options or {}), "include_usage": True}})
 
 
-def without_usage(frame: bytes, data: bytes) -> bytes:
-    """Return a frame as the upstream would have sent it to a caller that asked for no usage; b"" for none."""
-    if b'"usage"' not in data:
-        return frame
-    if data.endswith(NULL_USAGE_LAST):
-        # The outermost brace closes behind it: this is the chunk's own field, and the chunk is not the last.
-        return b"data: " + data[: -len(NULL_USAGE_LAST)] + b"}\n\n"
+class WithoutUsage:
+    """A stream for a caller that asked for no usage, where the upstream was asked for it on recall's account.
+
+    What goes out is the chunk that this brings: one without choices, right before the end. All else stays to the byte:
+    usage that the upstream sends by itself, beside an answer or in the middle, is the caller's.
+    """
+
+    __slots__ = ("_behind", "_held")
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._behind = b""
+        """What carries no data, after the held chunk."""
+
+    def take(self, frame: bytes, data: bytes | None) -> bytes:
+        """Take the next frame; return what the caller gets now."""
+        if data is None:
+            if not self._held:
+                return frame
+            self._behind += frame
+            return b""
+        if data.strip() == DONE:
+            return self._drop() + frame
+        before, self._held, self._behind = self._held + self._behind, b"", b""
+        if b'"usage"' in data and _is_usage_alone(data):
+            self._held = frame
+            return before
+        return before + frame if before else frame
+
+    def end(self, rest: bytes) -> bytes:
+        """Return what the caller gets at the end.
+
+        :param rest: what came behind the last blank line.
+        """
+        last = read_rest(rest)
+        if last is None:
+            return self._drop() + rest
+        return self.take(rest, last[1]) + self._drop()
+
+    def give_up(self, rest: bytes) -> bytes:
+        """Return what the caller gets where the stream cannot be followed any more: all that came."""
+        held, self._held = self._held, b""
+        return held + self._drop() + rest
+
+    def _drop(self) -> bytes:
+        self._held = b""
+        behind, self._behind = self._behind, b""
+        return behind
+
+
+def _is_usage_alone(data: bytes) -> bool:
     try:
         chunk = orjson.loads(data)
     except ValueError:
-        return frame
-    if not isinstance(chunk, dict) or "usage" not in chunk:
-        return frame
-    if chunk["usage"] is not None and not chunk.get("choices"):
-        return b""
-    if chunk["usage"] is None and frame.count(NULL_USAGE) == 1:
-        # A quote inside a JSON string is escaped: this can only be the field.
-        return frame.replace(NULL_USAGE, b"")
-    del chunk["usage"]
-    return b"data: " + orjson.dumps(chunk) + b"\n\n"
+        return False
+    return isinstance(chunk, dict) and chunk.get("usage") is not None and not chunk.get("choices")
 
 
 def error_body(status: int, kind: str, message: str) -> bytes:

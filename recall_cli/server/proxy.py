@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 from blake3 import blake3
 
+from recall_cli.core import endings
 from recall_cli.core.contents import TENANTS
 from recall_cli.core.request import DIGEST_BYTES, parse_body
 from recall_cli.core.text_facts import is_anaphoric
@@ -332,8 +333,8 @@ def is_finished(body: Json) -> bool:
     """Return True when an unstreamed body says why it ended."""
     choices = body.get("choices")
     if isinstance(choices, list):
-        return all(isinstance(choice, dict) and choice.get("finish_reason") is not None for choice in choices)
-    return body.get("stop_reason") is not None
+        return all(isinstance(choice, dict) and endings.is_said(choice.get("finish_reason")) for choice in choices)
+    return endings.is_said(body.get("stop_reason"))
 
 
 def storable(status: int, headers: dict[bytes, bytes], body: Json | None, whole: bool, size: int, most: int) -> str:
@@ -345,6 +346,8 @@ def storable(status: int, headers: dict[bytes, bytes], body: Json | None, whole:
     flaw = read_answer(body, status=status).flaw
     if flaw or not whole:
         return flaw or "stream_cut_off"
+    if not endings.is_whole(body):
+        return "unknown_ending"
     if size > most:
         return "answer_too_large"
     if b"no-store" in headers.get(b"cache-control", b"").lower():

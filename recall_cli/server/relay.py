@@ -15,9 +15,10 @@ from recall_cli.errors import UpstreamError
 from recall_cli.server import openai
 from recall_cli.server.asgi import JSON, SSE, BrokenOff, Headers, Receive, Scope, Send, respond
 from recall_cli.server.dialect import OPENAI, Dialect
-from recall_cli.server.flight import Flight, Seat
+from recall_cli.server.flight import Flight, Seat, Sent
 from recall_cli.server.keeper import Keeper
 from recall_cli.server.metrics import Metrics
+from recall_cli.server.options import REFUSAL_BYTES, UNREAD, Options
 from recall_cli.server.proxy import Ask, by_name
 from recall_cli.server.replay import miss_headers, read_body
 from recall_cli.server.settings import Settings
@@ -56,6 +57,7 @@ class Relays:
         self._upstream = upstream
         self._verifier = verifier
         self._metrics = metrics
+        self._options = Options()
         self._flights: dict[bytes, Flight] = {}
         self._all: set[Flight] = set()
         self.landed: Callable[[bytes], None] = lambda identity: None
@@ -66,6 +68,14 @@ class Relays:
         self, call: Call, prove: Callable[[], None] | None, receive: Receive, send: Send, record: dict[str, Any]
     ) -> None:
         """Answer from the upstream. Raises BrokenOff where the caller must not take what it got for whole."""
+        if not await self._run(call, prove, receive, send, record):
+            call.joins = False
+            await self._run(call, prove, receive, send, record)
+
+    async def _run(
+        self, call: Call, prove: Callable[[], None] | None, receive: Receive, send: Send, record: dict[str, Any]
+    ) -> bool:
+        """Answer from a call under way or a new one; return False where the one under way does not answer this one."""
         flight, joined = self._flight(call)
         if joined:
             self._metrics.joined += 1
@@ -77,6 +87,10 @@ class Relays:
         started = asyncio.get_running_loop().time()
         try:
             await seat.head()
+            if joined and flight.status in UNREAD and flight.raw != call.raw and not seat.left:
+                # What the upstream refuses may be what only the other caller wrote: fields that shape no answer.
+                del record["joined"]
+                return False
             if flight.first_byte_at and not joined:
                 self._metrics.latency["upstream"].add(flight.first_byte_at - started)
                 record["upstream_ms"] = round((flight.first_byte_at - started) * 1e3, 3)
@@ -86,6 +100,7 @@ class Relays:
             await self._relay(call, flight, seat, send, record)
             if seat.left:
                 record["status"] = 499
+            return True
         finally:
             watcher.cancel()
             flight.leave(seat)
@@ -117,7 +132,7 @@ class Relays:
         ask = call.ask
         if ask is not None and call.joins:
             flight = self._flights.get(ask.request.identity)
-            if flight is not None and not (flight.done or flight.too_long or flight.abandoned):
+            if flight is not None and flight.answers(ask):
                 return flight, True
         flight = self._new(call)
         self._all.add(flight)
@@ -127,24 +142,58 @@ class Relays:
         return flight, False
 
     def _new(self, call: Call) -> Flight:
-        scope, ask, raw = call.scope, call.ask, call.raw
+        scope, ask = call.scope, call.ask
         url = self._upstream.url(call.dialect.name, scope["raw_path"], scope["query_string"])
         if ask is None:
             headers = request_headers(scope["headers"])
-            strips = False
         else:
             headers = request_headers(scope["headers"], drop=(b"accept-encoding", b"content-length"))
             headers.append(ACCEPT_PLAIN)
-            strips = ask.stream and call.dialect is OPENAI
-            if strips and not ask.wants_usage and self._settings.learn_usage:
-                raw = openai.ask_usage(raw, ask.body) or raw
         return Flight(
             call.dialect,
-            lambda: self._upstream.send("POST", url, headers, raw),
+            partial(self._send, call, url, headers),
+            raw=call.raw,
+            counts=self._counts(call, url),
             stream=ask is not None and ask.stream,
-            strips=strips,
+            choices=None if ask is None else _choices(ask),
             held_bytes=self._settings.limits.held_bytes,
         )
+
+    def _counts(self, call: Call, url: str) -> bool:
+        """Return whether the upstream is to be asked for the usage of a stream."""
+        ask = call.ask
+        if ask is None or not ask.stream or call.dialect is not OPENAI:
+            return False
+        return ask.wants_usage or (self._settings.learn_usage and self._options.may_add(url, ask.request.model))
+
+    async def _send(self, call: Call, url: str, headers: list[tuple[str, str]]) -> Sent:
+        """Send a request, with the question for its usage where it may be added; once more without where that fails."""
+        ask, raw, post = call.ask, call.raw, partial(self._upstream.send, "POST", url, headers)
+        counts = self._counts(call, url)
+        if ask is None or not counts or ask.wants_usage:
+            return Sent(await post(raw), [], counts)
+        body, model, options = ask.body, ask.request.model, self._options
+        asking = openai.ask_usage(raw, body)
+        response = await post(asking or raw)
+        if asking is None or "stream_options" in body or not options.may_refuse(response.status):
+            if asking is not None:
+                options.learn(url, model, response.status, added=True)
+            return Sent(response, [], asking is not None)
+        begun: list[bytes] = []
+        try:
+            async for data in chunks(response):
+                begun.append(data)
+                if sum(map(len, begun)) >= REFUSAL_BYTES:
+                    break
+        except BaseException:
+            response.close()
+            raise
+        if not options.refuses(url, model, response.status, b"".join(begun)):
+            return Sent(response, begun, True)
+        response.close()
+        response = await post(raw)
+        options.learn(url, model, response.status, added=False)
+        return Sent(response, [], False)
 
     def _landed(self, call: Call, flight: Flight) -> None:
         """Learn from an answer that has ended. Called once a flight, in the event loop."""
@@ -183,7 +232,9 @@ class Relays:
             return
         if not flight.status:
             await self._fail(call, flight, send, record)
-        elif flight.is_sse and (call.ask is None or call.ask.stream):
+        elif call.ask is None:
+            await self._relay_pieces(call, flight, seat, send, record)
+        elif flight.is_sse and call.ask.stream:
             await self._relay_stream(call, flight, seat, send, record)
         else:
             await seat.end()
@@ -191,10 +242,10 @@ class Relays:
                 return
             if flight.fault:
                 await self._fail(call, flight, send, record)
-            elif flight.too_long and call.ask is not None and call.ask.stream != flight.asked_stream:
+            elif flight.too_long and call.ask.stream != flight.asked_stream:
                 await self._fail(call, flight, send, record, "the answer is too large to be given in another form")
             elif flight.too_long:
-                await self._relay_pieces(call, flight, seat, send)
+                await self._relay_pieces(call, flight, seat, send, record)
             else:
                 await self._relay_whole(call, flight, send, record)
 
@@ -232,12 +283,14 @@ class Relays:
             last = b"\n\n" + call.dialect.stream_error("upstream_error", flight.fault)
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
-    async def _relay_pieces(self, call: Call, flight: Flight, seat: Seat, send: Send) -> None:
-        """Send an answer that is too large to be kept, as it comes."""
-        await send({"type": "http.response.start", "status": flight.status, "headers": flight.headers})
+    async def _relay_pieces(self, call: Call, flight: Flight, seat: Seat, send: Send, record: dict[str, Any]) -> None:
+        """Send an answer as it comes and to the byte: one that bypasses, or that is too large to be kept."""
+        headers = [*flight.headers, *_told(call.decision, record)]
+        await send({"type": "http.response.start", "status": flight.status, "headers": headers})
         async for data in seat.pieces():
             await send({"type": "http.response.body", "body": data, "more_body": True})
         if flight.fault and not seat.left:
+            record["fault"] = flight.fault
             raise BrokenOff(flight.fault)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -256,6 +309,12 @@ def _told(decision: Decision | None, record: dict[str, Any]) -> Headers:
 
 def _read(flight: Flight, raw: bytes) -> tuple[Json | None, bool]:
     return read_body(flight.dialect, raw, is_sse=flight.is_sse)
+
+
+def _choices(ask: Ask) -> int:
+    """Return how many answers a request asks for."""
+    n = ask.body.get("n")
+    return n if isinstance(n, int) and n > 1 else 1
 
 
 async def _watch(receive: Receive, seat: Seat) -> None:

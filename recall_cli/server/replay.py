@@ -67,10 +67,13 @@ def withheld(found: Lookup, reason: str) -> Lookup:
     return Lookup(miss, None, found.vector, found.evidence)
 
 
-def read_body(dialect: Dialect, raw: bytes, *, is_sse: bool) -> tuple[Json | None, bool]:
-    """Return (body, whole?) of an answer, streamed or not; None when there is none to be had."""
+def read_body(dialect: Dialect, raw: bytes, *, is_sse: bool, choices: int | None = 1) -> tuple[Json | None, bool]:
+    """Return (body, whole?) of an answer, streamed or not; None when there is none to be had.
+
+    :param choices: how many were asked for, where the answer ended cleanly; None where nobody knows that it did.
+    """
     if is_sse:
-        joined, whole = dialect.join(events(raw))
+        joined, whole = dialect.join(events(raw), choices=choices)
         return joined, whole and joined is not None and is_finished(joined)
     try:
         body = orjson.loads(raw)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import orjson
+
 MAX_HELD = 8 << 20
 """Bytes of one unfinished frame beyond which a stream is relayed without being understood."""
 
@@ -17,6 +19,8 @@ MAX_HELD = 8 << 20
 _BLANK = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _LINE = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
+DONE = b"[DONE]"
+"""What OpenAI sends as the data of its last event."""
 
 
 class Frames:
@@ -69,9 +73,30 @@ def read_frame(frame: bytes) -> tuple[bytes, bytes | None]:
     return event, b"\n".join(data) if data else None
 
 
+def read_rest(rest: bytes) -> tuple[bytes, bytes] | None:
+    """Return (event name, data) of what stands behind the last blank line, when it is an event all the same.
+
+    Some servers leave out the last blank line. A torn event is none, as the standard has it: a JSON object that lacks
+    a byte cannot be read.
+    """
+    event, data = read_frame(rest)
+    if data is None:
+        return None
+    if data.strip() == DONE:
+        return event, data
+    try:
+        return (event, data) if isinstance(orjson.loads(data), dict) else None
+    except ValueError:
+        return None
+
+
 def events(stream: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (event name, data) of every complete frame that carries data."""
-    for frame in Frames().feed(stream):
+    """Yield (event name, data) of every event that carries data; the last may lack its blank line."""
+    frames = Frames()
+    for frame in frames.feed(stream):
         event, data = read_frame(frame)
         if data is not None:
             yield event, data
+    last = read_rest(frames.rest)
+    if last is not None:
+        yield last

@@ -79,8 +79,11 @@ def test_ids_and_counts_of_earlier_turns_are_no_wall(cache: Cache) -> None:
         AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "1"}]),
         AIMessage("Half an ans", response_metadata={"finish_reason": "length"}),
         AIMessage(""),
+        *[AIMessage("Half", response_metadata={"finish_reason": reason}) for reason in ("error", "SAFETY", "", None)],
+        AIMessage("Half", response_metadata={"stopReason": "max_tokens"}),
+        AIMessage("Half", response_metadata={"done_reason": "length"}),
     ],
-    ids=["tool call", "cut off", "empty"],
+    ids=["tool call", "cut off", "empty", "error", "unsafe", "nothing said", "null", "Bedrock", "Ollama"],
 )
 def test_what_is_not_stored(message: AIMessage, cache: Cache) -> None:
     said(message, cache).invoke(PROMPT)

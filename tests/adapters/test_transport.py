@@ -21,7 +21,7 @@ from recall_cli import AsyncCachedTransport, CachedTransport, open_cache
 from recall_cli.core.cache import Cache
 from recall_cli.errors import StoreError
 from recall_cli.types import Completion, Evidence, Json, Verdict
-from tests.server.answers import chat, chat_stream, message, provider, reply_with
+from tests.server.answers import SSE, chat, chat_stream, message, provider, reply_with
 from tests.server.fake import EMBEDDER, FakeUpstream, Handler, Reply
 from tests.server.test_sdks import PROMPT, chat_streamed, chat_whole, claude_streamed, claude_whole, told
 
@@ -259,6 +259,123 @@ def test_a_stream_that_breaks_off_raises_and_is_not_stored(serve: Serve, cache: 
             )
         )
     assert not isinstance(caught.value, AssertionError)
+    assert not len(cache)
+
+
+CHATS = chat_stream(chat(), usage=False)
+STREAMS = {
+    "no [DONE]": CHATS[:-1],
+    "no last blank line": [*CHATS[:-2], CHATS[-2].removesuffix(b"\n\n")],
+    "carriage returns": [frame.replace(b"\n", b"\r\n") for frame in CHATS],
+    "usage in the last chunk": [*CHATS[:-2], CHATS[-2].replace(b'"choices"', b'"usage":{"total_tokens":1},"choices"')],
+    "usage in every chunk": [frame.replace(b'"choices"', b'"usage":{"total_tokens":1},"choices"') for frame in CHATS],
+}
+
+
+def post(library: Any, upstream: FakeUpstream, cache: Cache, mode: str, **more: Any) -> tuple[int, bytes]:
+    """Return (status, body) of one streamed call, by a synchronous or an asynchronous client."""
+    said: Any = {"model": "m", "temperature": 0, "stream": True, "messages": [{"role": "user", "content": PROMPT}]}
+    options = {name: more.pop(name) for name in ("learn_usage",) if name in more}
+    url = upstream.url + "/v1/chat/completions"
+    if mode == "sync":
+        with library.Client(transport=CachedTransport(cache, **options)) as client:
+            got = client.post(url, json={**said, **more})
+            return got.status_code, got.content
+
+    async def once() -> tuple[int, bytes]:
+        async with library.AsyncClient(transport=AsyncCachedTransport(cache, **options)) as client:
+            got = await client.post(url, json={**said, **more})
+            return got.status_code, got.content
+
+    return asyncio.run(once())
+
+
+MODES = pytest.mark.parametrize("mode", ["sync", "async"])
+
+
+@MODES
+@pytest.mark.parametrize("way", [{}, {"temperature": 1}], ids=["miss", "bypass"])
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_whole_stream_passes_to_the_byte(kind: str, way: Any, mode: str, serve: Serve, cache: Cache) -> None:
+    library = pytest.importorskip("httpx")
+    upstream = serve(lambda seen: Reply(list(STREAMS[kind]), headers=SSE, chunked=True))
+    assert post(library, upstream, cache, mode, **way) == (200, b"".join(STREAMS[kind]))
+    assert len(cache) == (not way)
+
+
+@MODES
+@pytest.mark.parametrize("end", ["clean", "close", "reset"])
+def test_a_stream_that_is_cut_raises_and_is_not_stored(end: str, mode: str, serve: Serve, cache: Cache) -> None:
+    library = pytest.importorskip("httpx")
+    for frames in (CHATS[:-2], CHATS) if end != "clean" else (CHATS[:-2],):
+        upstream = serve(lambda seen, frames=frames: Reply(list(frames), headers=SSE, chunked=True, end=end))
+        with pytest.raises(library.TransportError):
+            post(library, upstream, cache, mode)
+    assert not len(cache)
+    torn = serve(lambda seen: Reply(CHATS[:-2], headers=SSE, chunked=True))
+    assert post(library, torn, cache, mode, temperature=1) == (200, b"".join(CHATS[:-2])), "a bypass is what came"
+
+
+def test_a_caller_that_leaves_before_the_end_is_said_leaves_nothing_behind(serve: Serve, cache: Cache) -> None:
+    library = pytest.importorskip("httpx")
+    frames = [*CHATS[:-1], b": " + b"x" * 1_000_000 + b"\n\n"]
+    upstream = serve(lambda seen: Reply(list(frames), headers=SSE, chunked=True))
+    said = {"model": "m", "temperature": 0, "stream": True, "messages": [{"role": "user", "content": PROMPT}]}
+    with (
+        library.Client(transport=CachedTransport(cache)) as client,
+        client.stream("POST", upstream.url + "/v1/chat/completions", json=said) as got,
+    ):
+        next(line for line in got.iter_lines() if '"finish_reason":"stop"' in line)
+    assert not len(cache), "it may have been cut"
+
+
+@MODES
+@pytest.mark.parametrize(("words", "status"), [(b"no stream_options", 422), (b"unknown field", 400)])
+def test_a_server_that_refuses_stream_options_is_asked_without(
+    words: bytes, status: int, mode: str, serve: Serve, cache: Cache
+) -> None:
+    library = pytest.importorskip("httpx")
+    upstream = serve(
+        lambda seen: Reply([words], status=status) if "stream_options" in seen.json else reply_with(chat(), seen)
+    )
+    assert post(library, upstream, cache, mode) == (200, b"".join(CHATS))
+    assert ["stream_options" in seen.json for seen in upstream.seen] == [True, False]
+    assert len(cache) == 1
+    options = {"stream_options": {"include_usage": False}, "user": "u", "seed": 7}
+    assert post(library, upstream, cache, mode, **options) == (status, words), "the caller's own is the caller's"
+    assert len(upstream.seen) == 3
+
+
+def test_what_a_transport_was_refused_is_remembered(serve: Serve, cache: Cache) -> None:
+    upstream = serve(
+        lambda seen: Reply([b"no"], status=400) if "stream_options" in seen.json else reply_with(chat(), seen)
+    )
+    turns: Any = [{"role": "user", "content": PROMPT}]
+    with chats(upstream, cache) as client:
+        for seed in range(3):
+            assert list(
+                client.chat.completions.create(model="m", temperature=0, messages=turns, stream=True, seed=seed)
+            )
+    assert ["stream_options" in seen.json for seen in upstream.seen] == [True, False, False, False]
+
+
+@MODES
+def test_a_refusal_for_another_reason_reaches_the_caller(mode: str, serve: Serve, cache: Cache) -> None:
+    library = pytest.importorskip("httpx")
+    for status, calls in ((400, 2), (401, 1), (429, 1), (500, 1)):
+        upstream = serve(lambda seen, status=status: Reply([b'{"error": "x"}'], status=status))
+        assert post(library, upstream, cache, mode) == (status, b'{"error": "x"}')
+        assert len(upstream.seen) == calls
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("reason", ["error", "abort", "SAFETY", "MAX_TOKENS", "insufficient_system_resource", ""])
+def test_only_known_good_endings_are_stored(reason: str, stream: bool, serve: Serve, cache: Cache) -> None:
+    library = pytest.importorskip("httpx")
+    answer = chat(choices=[{**chat()["choices"][0], "finish_reason": reason}])
+    upstream = serve(lambda seen: reply_with(answer, seen))
+    if reason or not stream:
+        assert post(library, upstream, cache, "sync", stream=stream)[0] == 200
     assert not len(cache)
 
 

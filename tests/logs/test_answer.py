@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from recall_cli.core import endings
 from recall_cli.logs.answer import read
 
 
@@ -40,6 +41,16 @@ def test_a_good_answer(body: dict[str, Any]) -> None:
         (openai(function_call={"name": "f"}), "tool_calls"),
         (anthropic("end_turn", {"type": "tool_use", "id": "1"}), "tool_calls"),
         (anthropic("end_turn", {"type": "server_tool_use", "id": "1"}), "tool_calls"),
+        (openai("MAX_TOKENS"), "truncated"),
+        (openai("model_length"), "truncated"),
+        (openai("SAFETY"), "refusal"),
+        (openai("error"), "unknown_ending"),
+        (openai("abort"), "unknown_ending"),
+        (openai("insufficient_system_resource"), "unknown_ending"),
+        (openai("malformed_function_call"), "unknown_ending"),
+        (openai("Stop"), "unknown_ending"),
+        (anthropic("whatever"), "unknown_ending"),
+        ({"output": [{"type": "message", "content": [{"text": "Hi"}]}], "status": "failed"}, "unknown_ending"),
         (openai(content=None), "empty_answer"),
         (openai(content=" \n"), "empty_answer"),
         ({"type": "message", "content": []}, "empty_answer"),
@@ -68,6 +79,24 @@ def test_the_worst_of_several_choices_decides() -> None:
     body = openai()
     body["choices"].append(openai("length")["choices"][0])
     assert read(body).flaw == "truncated"
+    body["choices"][1]["finish_reason"] = "abort"
+    assert read(body).flaw == "unknown_ending"
+
+
+@pytest.mark.parametrize("reason", [*endings.GOOD, None, ""])
+def test_a_good_ending_of_any_api_and_one_that_a_log_does_not_tell(reason: Any) -> None:
+    assert read(openai(reason)).flaw == ""
+    assert endings.is_good(reason) == bool(reason)
+
+
+@pytest.mark.parametrize("reason", [None, "", "Stop", "STOP", "completed", ["stop"], {"stop": 1}, True, 0])
+def test_on_the_cached_routes_an_ending_is_said_in_their_own_words(reason: Any) -> None:
+    assert not endings.is_whole(openai(reason))
+    assert not endings.is_whole(anthropic(reason))
+    assert not endings.is_whole({"choices": [*openai()["choices"], *openai(reason)["choices"]]})
+    assert endings.is_whole(openai())
+    assert endings.is_whole(anthropic())
+    assert not endings.is_whole({"choices": []})
 
 
 def test_the_service_tier_of_either_provider() -> None:

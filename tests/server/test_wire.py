@@ -197,13 +197,35 @@ def test_asking_for_the_usage_leaves_the_rest(ends: bool, text: str) -> None:
     assert json.loads(told)["stream_options"] == {"include_obfuscation": False, "include_usage": True}
 
 
-@pytest.mark.parametrize("text", ["Use it.", 'say ,"usage":null twice', "usage", ',"usage":null'])
-def test_the_usage_is_taken_out_as_if_it_had_not_been_asked_for(text: str) -> None:
-    body = chat(text)
-    asked, plain = (chat_stream(body, usage=usage, size=100) for usage in (True, False))
-    made = []
-    for frame in asked:
-        _, data = read_frame(frame)
-        assert data is not None
-        made.append(openai.without_usage(frame, data))
-    assert b"".join(made) == b"".join(plain)
+@pytest.mark.parametrize("text", ["Use it.", 'say ,"usage":null twice', "usage", '"choices":[],"usage":{}'])
+def test_the_usage_chunk_alone_is_taken_out(text: str) -> None:
+    frames = chat_stream(chat(text), usage=True, size=100)
+    without = openai.WithoutUsage()
+    made = [without.take(frame, read_frame(frame)[1]) for frame in frames]
+    assert b"".join(made) + without.end(b"") == b"".join([*frames[:-2], frames[-1]])
+
+
+@pytest.mark.parametrize(
+    ("rest", "event"),
+    [
+        (b'data: {"a": 1}', (b"", b'{"a": 1}')),
+        (b'event: x\r\ndata: {"a": 1}\r', (b"x", b'{"a": 1}')),
+        (b"data: [DONE]\n", (b"", b"[DONE]")),
+        (b"data: [DONE", None),
+        (b'data: {"a": 1', None),
+        (b"data: 5", None),
+        (b"event: message_stop", None),
+        (b": bye", None),
+        (b"", None),
+    ],
+)
+def test_an_event_may_lack_its_blank_line_and_no_byte_more(rest: bytes, event: Any) -> None:
+    assert wire.read_rest(rest) == event
+    assert list(events(b"data: 1\n\n" + rest))[1:] == ([] if event is None else [event])
+
+
+def test_without_done_the_choices_tell_whether_a_clean_end_is_whole() -> None:
+    stream = b"".join(chat_stream(chat(), usage=False)[:-1])
+    assert openai.join(events(stream), choices=1)[1]
+    assert not openai.join(events(stream), choices=2)[1], "fewer than were asked for"
+    assert not openai.join(events(stream))[1], "nobody knows that it ended cleanly"
