@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 
 TOKEN = "RECALL_ADMIN_TOKEN"
 
-RELAYED = frozenset({"forwarded", "via", "x-forwarded-for", "x-real-ip"})
+RELAYED = frozenset(
+    {"forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip", "cf-connecting-ip"}
+)
 """Headers of a terminator in front: it is on this machine, and who asks it need not be."""
+FORWARDED = "x-forwarded-"
+"""What others of these begin with."""
 
 
 class Guard:
@@ -47,5 +51,5 @@ class Guard:
         except ValueError:  # half of an IPv6 address
             host = None
         is_here = request.client is not None and request.client.host in LOOPBACK
-        is_here &= RELAYED.isdisjoint(request.headers.keys())
+        is_here &= not any(name in RELAYED or name.startswith(FORWARDED) for name in request.headers)
         return self.knows(request) or (is_here and host in LOOPBACK)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 LAST = 100
 """Decisions that the live page can show."""
 
+NOT_HERE = "{} for this machine, or for the bearer of the admin token (Authorization: Bearer ...)"
+
 
 class Recent:
     """The last decisions, for the live page."""
@@ -69,17 +71,19 @@ def make_inside(
         return json({"status": "draining" if draining else "ready", "store": store}, 503 if draining else 200)
 
     async def metrics(request: Request) -> Response:
+        if not guard.may_see(request):
+            return json({"error": NOT_HERE.format("the numbers are")}, 403)
         return Response(proxy.metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def page(request: Request) -> Response:
         if not guard.may_see(request):
-            return json({"error": "the page is for this machine, or for the bearer of the admin token"}, 403)
+            return json({"error": NOT_HERE.format("the page is")}, 403)
         policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
         return HTMLResponse(html, headers={"content-security-policy": policy, "x-frame-options": "DENY"})
 
     async def live(request: Request) -> Response:
         if not guard.may_see(request):
-            return json({"error": "the page is for this machine, or for the bearer of the admin token"}, 403)
+            return json({"error": NOT_HERE.format("the page is")}, 403)
         shown = {"shadow": proxy.settings.shadow, "policy": proxy.keeper.cache.policy.name}
         return json({**proxy.metrics.summary(), **shown, "last": recent.latest()})
 

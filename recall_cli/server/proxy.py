@@ -16,22 +16,13 @@ from recall_cli.core.request import DIGEST_BYTES, parse_body
 from recall_cli.core.text_facts import is_anaphoric
 from recall_cli.logs.answer import read as read_answer
 from recall_cli.logs.usage import normalise
+from recall_cli.server.credentials import LISTED, own_cookies, says_who_asks
 from recall_cli.server.dialect import Dialect
 from recall_cli.server.settings import Settings
 from recall_cli.types import CLOCKS_S, Bypass, Completion, Json, Lookup, Outcome, Request, Store, Usage
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 """As ASGI has them: names in lower case."""
-
-CREDENTIALS = (
-    b"authorization",
-    b"x-api-key",
-    b"api-key",
-    b"openai-organization",
-    b"openai-project",
-    b"proxy-authorization",
-)
-"""Headers that say who asks. Organisation and project bill apart, and so must not meet either."""
 
 SHAPING = (b"anthropic-version", b"anthropic-beta", b"openai-beta")
 """Headers that change the answer."""
@@ -43,6 +34,8 @@ KEY_BYTES = 32
 
 KNOWN_CREDENTIALS = 4_096
 """Tenants whose digest is remembered, to not make it anew at every request."""
+KNOWN_NAMES = 512
+"""The same for the sets of names that requests' headers have: a client has a handful, an attacker any number."""
 KNOWN_REQUESTS = 4_096
 """The same for requests, of `KNOWN_BYTES` at most: what is remembered stays below 16 MB or so."""
 KNOWN_BYTES = 4_096
@@ -90,18 +83,20 @@ class Walls:
         self._key = key
         self._scope = settings.share_scope
         extra = tuple(name.lower().encode("latin-1") for name in settings.credential_headers)
-        self._credentials = (*CREDENTIALS, *extra)
-        self._keyed = frozenset((*self._credentials, *SHAPING, b"x-recall-namespace", b"cookie", b"origin"))
+        self._credentials = (*LISTED, *extra)
+        self._keyed = frozenset((*self._credentials, *SHAPING, b"x-recall-namespace", b"origin"))
         self._known: dict[tuple[Any, ...], str] = {}
+        self._others: dict[tuple[bytes, ...], tuple[bytes, ...]] = {}
+        """By the names of a request's headers, those that say who asks and are not listed."""
 
     def repeats(self, headers: RawHeaders) -> bool:
         """Return True when a header that is keyed comes twice: which one would count is the upstream's secret."""
-        names = [name for name, _ in headers if name in self._keyed]
+        names = [name for name, _ in headers if self._is_keyed(name)]
         return len(names) != len(set(names))
 
     def withholds(self, connection: bytes) -> bool:
         """Return True when a `connection` header names one that is keyed: it would count here and stay here."""
-        return not self._keyed.isdisjoint([part.strip() for part in connection.lower().split(b",")])
+        return any(self._is_keyed(part.strip()) for part in connection.lower().split(b","))
 
     def credential(self, found: dict[bytes, bytes]) -> str:
         """Return the digest of the caller's credentials, whatever the scope."""
@@ -119,14 +114,34 @@ class Walls:
             (route, said, end_user, found.get(b"x-recall-namespace"), *[found.get(name) for name in SHAPING])
         )
 
-    def _said(self, found: dict[bytes, bytes]) -> tuple[bytes | None, ...]:
-        said = tuple([found.get(name) for name in self._credentials])
-        # SDKs carry the cookies of a provider's front door along: they count only where nothing else tells who asks.
-        if any(said):
-            return said
-        cookie, origin = found.get(b"cookie"), found.get(b"origin")
+    def _said(self, found: dict[bytes, bytes]) -> tuple[Any, ...]:
+        listed = tuple([found.get(name) for name in self._credentials])
+        names = tuple(found)
+        others = self._others.get(names)
+        if others is None:
+            others = self._unlisted(names)
+        more = tuple([(name, found[name]) for name in others]) if others else ()
+        # Without any of these more, the digests are the ones that stores of before have.
+        cookie = found.get(b"cookie")
+        if any(listed):
+            cookie = None if cookie is None else own_cookies(cookie)
+            return (*listed, *more) if cookie is None else (*listed, *more, (b"cookie", cookie))
+        if more and cookie is not None:
+            cookie = own_cookies(cookie)
         # A web page that reaches us through its visitor's browser (DNS rebinding) must not read what others asked.
-        return (cookie,) if origin is None else (cookie, origin)
+        origin = found.get(b"origin")
+        return (cookie, *more) if origin is None else (cookie, origin, *more)
+
+    def _is_keyed(self, name: bytes) -> bool:
+        return name in self._keyed or says_who_asks(name)
+
+    def _unlisted(self, names: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        if len(self._others) >= KNOWN_NAMES:
+            self._others.clear()
+        apart = (*self._credentials, b"cookie")  # of a cookie only a part may count
+        others = tuple(sorted(name for name in names if name not in apart and says_who_asks(name)))
+        self._others[names] = others
+        return others
 
     def _digest(self, said: tuple[Any, ...]) -> str:
         known = self._known.get(said)

@@ -140,26 +140,59 @@ def test_without_a_token_or_beyond_this_machine_there_is_no_admin_api(
     assert not upstream.seen, "our paths never reach an upstream"
 
 
+SEEN = ("/recall", "/recall/live", "/metrics")
+OPEN = ("/healthz", "/readyz")
+
+
 def test_numbers_are_not_for_any_web_page(start: Start, token: str) -> None:
     proxy, _ = start()
-    assert get(proxy, "/recall/live")[0] == 200
-    assert get(proxy, "/recall/live", Host="evil.example")[0] == 403
-    assert get(proxy, "/recall", Host="evil.example")[0] == 403
-    assert get(proxy, "/recall/live", Host="evil.example", Authorization=f"Bearer {token}")[0] == 200
+    for path in SEEN:
+        assert get(proxy, path)[0] == 200
+        assert get(proxy, path, Host=f"localhost:{proxy.port}")[0] == 200
+        assert get(proxy, path, Host="evil.example")[0] == 403
+        assert get(proxy, path, Host="evil.example", Authorization=f"Bearer {token}")[0] == 200
+        assert get(proxy, path, Host="evil.example", Authorization="Bearer wrong")[0] == 403
+
+
+def test_numbers_are_not_for_another_address(start: Start, token: str) -> None:
+    proxy, _ = start()
+    for path in (*SEEN, *OPEN):
+        connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=20, source_address=("127.0.0.2", 0))
+        connection.request("GET", path)
+        refused = connection.getresponse()
+        assert (refused.status, bool(refused.read())) == (200 if path in OPEN else 403, True)
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+        assert connection.getresponse().status == 200
+        connection.close()
+
+
+def test_numbers_are_for_a_token_beyond_this_machine_only_where_admin_is_on(start: Start, token: str) -> None:
+    for admin, status in ((False, 403), (True, 200)):
+        public, _ = start(host="0.0.0.0", admin=admin)
+        for path in SEEN:
+            assert get(public, path, Host="recall.internal", Authorization=f"Bearer {token}")[0] == status
 
 
 @pytest.mark.parametrize("host", ["[::1", "[", "evil.example", "127.0.0.1.evil.example", "", "user@evil.example"])
 def test_a_strange_host_sees_nothing(host: str, start: Start) -> None:
     proxy, _ = start()
-    assert get(proxy, "/recall/live", Host=host)[0] == 403
+    for path in SEEN:
+        assert get(proxy, path, Host=host)[0] == 403
+    for path in OPEN:
+        assert get(proxy, path, Host=host)[0] == 200
 
 
-@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "Via", "X-Real-IP"])
+@pytest.mark.parametrize(
+    "header",
+    ["X-Forwarded-For", "X-Forwarded-Host", "Forwarded", "Via", "X-Real-IP", "X-Client-IP", "CF-Connecting-IP"],
+)
 def test_who_asks_a_terminator_on_this_machine_need_not_be_here(header: str, start: Start, token: str) -> None:
     proxy, _ = start()
-    for path in ("/recall", "/recall/live"):
+    for path in SEEN:
         assert get(proxy, path, **{header: "127.0.0.1"})[0] == 403
-    assert get(proxy, "/recall", **{header: "203.0.113.9"}, Authorization=f"Bearer {token}")[0] == 200
+        assert get(proxy, path, **{header: "203.0.113.9"}, Authorization=f"Bearer {token}")[0] == 200
+    for path in OPEN:
+        assert get(proxy, path, **{header: "127.0.0.1"})[0] == 200
 
 
 @pytest.mark.parametrize(
