@@ -30,6 +30,8 @@ class Plan:
     """Settings files that were read."""
     variables: tuple[str, ...] = ()
     """Names of the RECALL_* variables that are set; their values may be secrets."""
+    links: tuple[str, ...] = ()
+    """Names of those of them that link to a network service: the platform sets them, and nothing reads them."""
     known_variables: tuple[str, ...] = ()
 
 
@@ -66,7 +68,7 @@ def _findings(plan: Plan) -> list[Finding]:
         ("embedder", partial(doctor_libraries.embedder, plan.embedder)),
         ("extras", doctor_libraries.extras),
         ("settings", partial(doctor_files.settings, plan.settings)),
-        ("variables", partial(doctor_files.variables, plan.variables, plan.known_variables)),
+        ("variables", partial(doctor_files.variables, plan.variables, plan.known_variables, plan.links)),
         ("store", partial(doctor_files.store, plan.store, plan.embedder)),
     )
     return [finding for name, look in checks for finding in _looked(name, look)]
