@@ -10,8 +10,8 @@ import typer
 
 from recall_cli.cli import options
 from recall_cli.cli.blocks import Block, Line, table
-from recall_cli.cli.options import FormatName
 from recall_cli.cli.links import links, options_of
+from recall_cli.cli.options import FormatName
 from recall_cli.cli.render import Output
 from recall_cli.cli.settings import settings_files
 from recall_cli.types import Result

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recall_cli.errors import UsageError
+from recall_cli.errors import UsageError, extra_hint
 from recall_cli.types import Result
 
 if TYPE_CHECKING:
@@ -68,9 +68,7 @@ class Picture:
         try:
             import matplotlib.figure  # noqa: F401
         except ImportError:
-            raise UsageError(
-                "--plot needs matplotlib, which is not installed", hint="pip install 'recall-cli[report]'"
-            ) from None
+            raise UsageError("--plot needs matplotlib, which is not installed", hint=extra_hint("report")) from None
         if out and os.path.realpath(out) == os.path.realpath(path):
             raise UsageError(f"--out and --plot both name {path}", hint="give the picture a name of its own")
         self._file = OutFile(path, inputs=inputs, option="--plot")

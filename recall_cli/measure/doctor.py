@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from recall_cli.errors import RecallError
+from recall_cli.errors import REINSTALL, RecallError
 from recall_cli.measure import doctor_files, doctor_libraries, doctor_machine
 from recall_cli.measure.findings import Finding, State
 from recall_cli.measure.result import new_result
@@ -80,5 +80,5 @@ def _looked(name: str, look: Check) -> list[Finding]:
     except RecallError as error:
         return [Finding(name, State.BROKEN, str(error), error.hint)]
     except Exception as error:
-        hint = "reinstall recall-cli in a new environment; if it stays, report this line"
+        hint = f"{REINSTALL}, into a new environment; if it stays, report this line"
         return [Finding(name, State.BROKEN, f"{type(error).__name__}: {error}", hint)]

@@ -186,7 +186,7 @@ def test_no_matplotlib_is_found_before_the_run(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert main(["eval", "--log", "nowhere.jsonl", "--plot", str(tmp_path / "a.png")]) == 2
-    assert "pip install 'recall-cli[report]'" in capsys.readouterr().err
+    assert "pip install '.[report]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_every_finite_number_has_a_scale_that_holds_it(largest: float) -> None:
 
 @given(st.floats(0, LARGEST), st.floats(0, LARGEST))
 def test_a_larger_number_has_no_shorter_scale(one: float, other: float) -> None:
-    if 0 < min(one, other):
+    if min(one, other) > 0:
         assert nice_top(min(one, other)) <= nice_top(max(one, other))
 
 
