@@ -17,8 +17,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+REINSTALL = "reinstall recall: pip install . in the clone of its repository"
+"""The next step where something that recall ships is missing or damaged. No package index holds this project."""
+
 INTERRUPTED = 130
 """Exit code of a run ended by Ctrl-C: 128 + SIGINT, as shells report it."""
+
+
+def extra_hint(extra: str) -> str:
+    """Return the next step where the packages of an extra are missing."""
+    return f"pip install '.[{extra}]' in the clone of recall's repository"
 
 
 class RecallError(Exception):

@@ -19,6 +19,7 @@ import pytest
 
 from benchmarks.dependencies import canonical
 from recall_cli import __version__
+from recall_cli.errors import REINSTALL, extra_hint
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME = f"recall_cli-{__version__}"
@@ -218,3 +219,49 @@ def test_a_users_program_is_typed(installed: Path, tmp_path: Path) -> None:
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+INDEX_INSTALL = re.compile(
+    r"\b(?:pip3?|pipx|uv|poetry)\b[^\n`&;|]*\b(?:install|add)\s(?:[^\n`&;|]*[\s'\"])?recall(?:[-_]cli)?(?!'s)(?![\w./-])"
+    r"|install recall[-_]cli|recall[-_]cli\["
+)
+"""An install of this project by a name, as from a package index, where a stranger's package has that name."""
+
+
+def test_nobody_is_told_to_install_a_strangers_package() -> None:
+    """No page, help text, message or script does it: pip would fetch whatever an index has under the name."""
+    for told in (
+        "pip install 'recall-cli[mcp]'",
+        "uv pip install -U recall_cli",
+        "reinstall recall-cli",
+        "pip install recall",
+    ):
+        assert INDEX_INSTALL.search(told)
+    for told in (
+        "pip install . && recall bench",
+        f"{REINSTALL}; then go on",
+        extra_hint("mcp"),
+        "pip install '.[mcp]'",
+    ):
+        assert not INDEX_INSTALL.search(told)
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*"), *(ROOT / "workloads").rglob("*")]
+    code = [*(ROOT / "recall_cli").rglob("*"), *(ROOT / "benchmarks").rglob("*"), ROOT / "results" / "recipes.toml"]
+    texts = [path for path in (*pages, *code) if path.suffix in (".md", ".py", ".toml") or path.name == "Dockerfile"]
+    assert len(texts) > 400
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in texts
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if INDEX_INSTALL.search(line)
+    ]
+    assert found == []
+
+
+def test_every_extra_that_a_hint_names_is_one() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = set()
+    for path in (ROOT / "recall_cli").rglob("*.py"):
+        named |= set(re.findall(r'extra_hint\("([^"]+)"\)', path.read_text(encoding="utf-8")))
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
+        named |= set(re.findall(r"pip install (?:-\S+ )*'\.\[(\w+)\]'", path.read_text(encoding="utf-8")))
+    assert {"mcp", "postgres", "report", "tokens", "train", "verify"} <= named <= set(extras)

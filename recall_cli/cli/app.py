@@ -36,6 +36,7 @@ from recall_cli.cli import (
     savings,
     serve,
 )
+from recall_cli.cli.links import pass_over_links
 from recall_cli.cli.render import note
 from recall_cli.cli.settings import load_settings
 from recall_cli.errors import RecallError, UsageError
@@ -106,7 +107,9 @@ def main_options(
 @lru_cache(maxsize=1)
 def _command() -> Any:
     """Return the commands as click knows them: typer would read all signatures anew at every call of `app`."""
-    return get_command(app)
+    command = get_command(app)
+    pass_over_links(command)
+    return command
 
 
 def main(argv: Sequence[str] | None = None) -> int:

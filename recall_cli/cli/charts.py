@@ -6,6 +6,7 @@ pointer shows, and beside every chart stands a table with the same figures.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -124,13 +125,17 @@ def text(value: str) -> str:
 
 
 def nice_top(largest: float) -> float:
-    """Return the end of a scale: 1, 2, 2.5 or 5 times a power of ten, and not below the largest value."""
-    if largest <= 0:
+    """Return the end of a scale: 1, 2, 2.5 or 5 times a power of ten, and not below the largest value.
+
+    The ends are read from decimal text, so that each is the nearest float there is: products of powers lose the
+    smallest floats and leave the largest. Above the last such number the largest value is the end itself.
+    """
+    if not 0 < largest < math.inf:
         return 1.0
-    power = 10.0 ** (len(f"{largest:.0f}") - 1) if largest >= 1 else 1.0
-    while power > largest:
-        power /= 10
-    return next(power * step for step in (1, 2, 2.5, 5, 10, 20) if power * step >= largest * (1 - 1e-9))
+    power = math.floor(math.log10(largest))
+    # One power lower and one higher: the logarithm is rounded.
+    ends = (float(f"{step}e{power + more}") for more in (-1, 0, 1) for step in ("1", "2", "2.5", "5"))
+    return next((end for end in ends if largest * (1 - 1e-9) <= end < math.inf), largest)
 
 
 def _bars(chart: BarChart) -> tuple[str, float]:
@@ -151,7 +156,7 @@ def _bars(chart: BarChart) -> tuple[str, float]:
             f"<g><title>{text(f'{bar.label}: {value}')}</title>"
             f'<text x="0" y="{y + 12}" class="ink">{text(clipped(bar.label))}</text>'
             f'<rect {place} class="fill{bar.colour}"/>'
-            f"{_whisker(bar, y + 18 + BAR_HEIGHT / 2, room / top)}"
+            f"{_whisker(bar, y + 18 + BAR_HEIGHT / 2, top, room)}"
             f'<text x="{end + GAP:.1f}" y="{y + 30}" class="ink2">{text(value)}</text></g>'
         )
     if chart.target is not None:
@@ -166,10 +171,10 @@ def _value(bar: Bar, form: Format) -> str:
     return f"{form(bar.value)}  [{form(bar.interval[0])}, {form(bar.interval[1])}]"
 
 
-def _whisker(bar: Bar, y: float, scale: float) -> str:
+def _whisker(bar: Bar, y: float, top: float, room: float) -> str:
     if bar.interval is None:
         return ""
-    low, high = (end * scale for end in bar.interval)
+    low, high = (end / top * room for end in bar.interval)  # in this order: room / top of a tiny top is no number
     caps = "".join(f"M{x:.1f} {y - 4:g}v8" for x in (low, high))
     return f'<path d="M{low:.1f} {y:g}H{high:.1f}{caps}" class="whisker"/>'
 
@@ -227,7 +232,7 @@ def legend(names: Sequence[tuple[str, int]]) -> tuple[str, float]:
 
 def _grid(chart: LineChart, top: float, y: Callable[[float], float]) -> Iterator[str]:
     for part in range(5):
-        value = top * part / 4
+        value = top * (part / 4)  # in this order: four times the largest floats are no number
         at = y(value)
         kind = "rule" if part else "axis"
         yield f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}" class="{kind}"/>'

@@ -10,6 +10,7 @@ import typer
 
 from recall_cli.cli import options
 from recall_cli.cli.blocks import Block, Line, table
+from recall_cli.cli.links import links, options_of
 from recall_cli.cli.options import FormatName
 from recall_cli.cli.render import Output
 from recall_cli.cli.settings import settings_files
@@ -55,6 +56,7 @@ def doctor(
             store=store,
             settings=tuple(str(path) for path in settings_files()),
             variables=tuple(sorted(name for name in os.environ if name.startswith(PREFIX))),
+            links=tuple(links(os.environ)),
             known_variables=(*BY_NAME, *_variables(context.find_root().command)),
         )
         result = measure.run(plan)
@@ -64,13 +66,11 @@ def doctor(
 
 def _variables(command: Any) -> Iterator[str]:
     """Yield the variables that options of a command and of those under it read."""
-    for param in command.params:
+    for param in options_of(command):
         if isinstance(param.envvar, str):
             yield param.envvar
         else:
             yield from param.envvar or ()
-    for inner in getattr(command, "commands", {}).values():
-        yield from _variables(inner)
 
 
 def view(result: Result) -> Sequence[Block]:

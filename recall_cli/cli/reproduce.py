@@ -48,8 +48,7 @@ def reproduce(
         from recall_cli.measure import compare_results
         from recall_cli.measure import reproduce as measure
 
-        root = Path(__file__).resolve().parents[2]
-        paths = results or measure.quoted(root)
+        paths = results or measure.quoted(measure.checkout())
         result = measure.run(paths, quick=quick, data=data, only_plan=plan, progress=output.progress)
         output.emit(result, view)
         if fail_on is FailOn.regression:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from recall_cli.errors import StoreError
@@ -14,6 +16,8 @@ APPLICATION_ID = 0x52434C31
 
 BUSY_TIMEOUT_MS = 5_000
 """How long a writer waits for another process's write before it reports a locked store."""
+SWITCH_RETRY_S = 0.005
+"""Between two tries to switch to a write-ahead log: the other side's own switch takes about as long."""
 
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -73,15 +77,82 @@ def connect(path: Path, *, mode: str = "rwc") -> sqlite3.Connection:
     return db
 
 
-def write_schema(db: sqlite3.Connection, schema: str, *, application_id: int, version: int) -> None:
-    """Make the tables of an empty database and mark it as ours, inside the caller's transaction.
+def open_or_create(
+    db: sqlite3.Connection,
+    schema: str,
+    id: int,
+    version: int,
+    *,
+    fill: Callable[[sqlite3.Connection], object] | None = None,
+) -> bool:
+    """Make the tables of a database that holds nothing yet, and mark it as ours; return whether this call made them.
 
-    Statement by statement: `executescript` would commit what is under way.
+    Any number of processes may do this to one new file at once: one makes the tables, the others find them whole. A
+    database that holds anything is left as it is, whosoever it is; the caller checks its marks then.
+
+    :param id: the application id, by which a file is known as ours.
+    :param fill: writes the first rows, in the same transaction.
     """
-    for statement in schema.split(";"):
-        db.execute(statement)
-    db.execute(f"PRAGMA application_id = {application_id}")
-    db.execute(f"PRAGMA user_version = {version}")
+    # A look first: a file that is there need not be writable now, and no open of it waits for somebody's long write.
+    db.execute("BEGIN")
+    try:
+        empty = _is_empty(db)
+    finally:
+        _roll_back(db)
+    if not empty:
+        return False
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        # The look that counts: another process may have made the tables since the first one.
+        if empty := _is_empty(db):
+            # Statement by statement: `executescript` would commit what is under way.
+            for statement in schema.split(";"):
+                db.execute(statement)
+            db.execute(f"PRAGMA application_id = {id}")
+            db.execute(f"PRAGMA user_version = {version}")
+            if fill is not None:
+                fill(db)
+        db.execute("COMMIT")
+    except BaseException:
+        _roll_back(db)
+        raise
+    return empty
+
+
+def _roll_back(db: sqlite3.Connection) -> None:
+    """End a transaction, unless what failed in it has ended it already, as a full disk does."""
+    if db.in_transaction:
+        db.execute("ROLLBACK")
+
+
+def _is_empty(db: sqlite3.Connection) -> bool:
+    """Return whether nobody has made anything in a database. Ask inside a transaction: these are several reads."""
+    looks = ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+    return not any(db.execute(look).fetchone()[0] for look in looks)
+
+
+def use_wal(db: sqlite3.Connection) -> None:
+    """Keep a write-ahead log beside the file from now on, where its file system can; readers then wait for no writer.
+
+    The switch needs the file alone, and SQLite gives up at once where waiting might be in vain. All processes that open
+    one new file want the same switch, so this one tries again until one of them has made it.
+    """
+    ends = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            # Asked before: the question takes no lock that a writer holds.
+            if db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() > ends:
+                raise
+            time.sleep(SWITCH_RETRY_S)
+
+
+def is_busy(error: Exception) -> bool:
+    """Return whether another process's lock was in the way; the same may work in a moment."""
+    return "locked" in str(error) or "busy" in str(error)
 
 
 def check_schema(db: sqlite3.Connection, path: Path) -> None:
@@ -105,7 +176,7 @@ def not_a_store(path: Path) -> StoreError:
 
 def unreadable(path: Path, error: Exception) -> StoreError:
     """Return the error for a file that SQLite cannot use."""
-    if "locked" in str(error) or "busy" in str(error):
+    if is_busy(error):
         return StoreError(f"{path} is locked by another process", hint="wait for it to finish, or name another file")
     return StoreError(
         f"{path} cannot be used as a store: {error}",

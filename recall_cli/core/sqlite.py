@@ -23,11 +23,11 @@ from recall_cli.core.dbfile import (
     SCHEMA_VERSION,
     check_schema,
     connect,
-    not_a_store,
+    open_or_create,
     read_embedder,
     unreadable,
+    use_wal,
     write_embedder,
-    write_schema,
 )
 from recall_cli.core.store import entry_size, other_embedder, other_width
 from recall_cli.types import Completion, Entry, Ids, Request, Usage, Vector, VectorSpace
@@ -61,11 +61,12 @@ class SqliteStore:
         self._reader: sqlite3.Connection | None = None
         try:
             self._db.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
-            if self._db.execute("PRAGMA user_version").fetchone()[0] == 0:
-                self._create(embedder)
+            open_or_create(
+                self._db, SCHEMA, APPLICATION_ID, SCHEMA_VERSION, fill=lambda db: write_embedder(db, embedder)
+            )
             check_schema(self._db, self.path)
             self._check_embedder(embedder)
-            self._db.execute("PRAGMA journal_mode = WAL")
+            use_wal(self._db)
             # Answers are read over a connection of their own: a read never waits for a write's sync.
             self._reader = connect(self.path)
         except sqlite3.Error as error:
@@ -264,16 +265,6 @@ class SqliteStore:
         self._db.execute("DELETE FROM entries WHERE id = ?", (id,))
         self._db.execute("DELETE FROM vectors WHERE id = ?", (id,))
         self._db.execute("DELETE FROM bodies WHERE id = ?", (id,))
-
-    def _create(self, embedder: VectorSpace) -> None:
-        if self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise not_a_store(self.path)
-        with self._db:
-            # IMMEDIATE and the re-check: two processes may open a new file at the same moment.
-            self._db.execute("BEGIN IMMEDIATE")
-            if self._db.execute("PRAGMA user_version").fetchone()[0] == 0:
-                write_schema(self._db, SCHEMA, application_id=APPLICATION_ID, version=SCHEMA_VERSION)
-                write_embedder(self._db, embedder)
 
     def _check_embedder(self, embedder: VectorSpace) -> None:
         held = read_embedder(self._db)

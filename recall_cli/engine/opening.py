@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from recall_cli.engine.pg_url import check_url
-from recall_cli.errors import UsageError
+from recall_cli.errors import UsageError, extra_hint
 
 if TYPE_CHECKING:
     from recall_cli.engine.postgres import PostgresStore
@@ -60,5 +60,5 @@ def postgres_extra() -> Iterator[None]:
     except ImportError as error:
         raise UsageError(
             f"a PostgreSQL store needs packages that cannot be imported: {error}",
-            hint="pip install 'recall-cli[postgres]'",
+            hint=extra_hint("postgres"),
         ) from error

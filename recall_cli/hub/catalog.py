@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from recall_cli.core.dbfile import DAMAGE, connect, other_schema, unreadable, write_schema
+from recall_cli.core.dbfile import DAMAGE, connect, open_or_create, other_schema, unreadable, use_wal
 from recall_cli.errors import StoreError
 from recall_cli.hub.nouns import ALPHA, Chunk, Document, DocumentState, NoSuchHub, Passage, Settings, Visibility
 from recall_cli.hub.snapshot import Snapshot, damaged, settings_of, snapshot_of
@@ -87,11 +87,15 @@ def create(
     }
     db = connect(path)
     try:
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("BEGIN IMMEDIATE")
-        write_schema(db, SCHEMA, application_id=APPLICATION_ID, version=SCHEMA_VERSION)
-        db.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
-        db.execute("COMMIT")
+        if not open_or_create(
+            db,
+            SCHEMA,
+            APPLICATION_ID,
+            SCHEMA_VERSION,
+            fill=lambda db: db.executemany("INSERT INTO meta VALUES (?, ?)", facts.items()),
+        ):
+            raise StoreError(f"{path} is there already", hint="name another folder for the hub")
+        use_wal(db)
     except DAMAGE as error:
         raise unreadable(path, error) from error
     finally:

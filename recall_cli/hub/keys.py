@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from recall_cli.core.dbfile import DAMAGE, connect, unreadable, write_schema
+from recall_cli.core.dbfile import DAMAGE, connect, open_or_create, unreadable, use_wal
 from recall_cli.errors import InputError, StoreError
 
 FILE = "keys.db"
@@ -170,18 +170,14 @@ class KeyRing:
             return self._db.execute("SELECT 1 FROM revoked WHERE jti = ?", (jti,)).fetchone() is not None
 
     def _prepare(self) -> None:
-        self._db.execute("PRAGMA journal_mode = WAL")
         # A revocation that a power cut undoes is none.
         self._db.execute("PRAGMA synchronous = FULL")
-        with self._write():
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                write_schema(self._db, SCHEMA, application_id=APPLICATION_ID, version=SCHEMA_VERSION)
-                self._add()
+        open_or_create(self._db, SCHEMA, APPLICATION_ID, SCHEMA_VERSION, fill=lambda _: self._add())
         ours = self._db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
-        if not ours or version not in (0, SCHEMA_VERSION):
+        if not ours or self._db.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
             self._db.close()
             raise StoreError(f"{self.path} holds no keys that this recall reads", hint="move it away, or name another")
+        use_wal(self._db)
 
     def _add(self) -> str:
         key = new_key()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from recall_cli import __version__
-from recall_cli.errors import RecallError, UsageError
+from recall_cli.errors import RecallError, UsageError, extra_hint
 from recall_cli.hub.ask import read_question
 from recall_cli.hub.embedders import hub_embedder
 from recall_cli.hub.local import find_hub
@@ -27,9 +27,7 @@ try:
     from mcp.types import ToolAnnotations
     from pydantic import Field
 except ImportError as error:
-    raise UsageError(
-        "recall hub mcp needs a package that is not installed", hint="pip install 'recall-cli[mcp]'"
-    ) from error
+    raise UsageError("recall hub mcp needs a package that is not installed", hint=extra_hint("mcp")) from error
 
 
 def serve(place: Place, slug: str, *, reranker: str = NO_RERANKER, deadline_s: float = DEADLINE_S) -> None:

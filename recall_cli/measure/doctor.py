@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from recall_cli.errors import RecallError
+from recall_cli.errors import REINSTALL, RecallError
 from recall_cli.measure import doctor_files, doctor_libraries, doctor_machine
 from recall_cli.measure.findings import Finding, State
 from recall_cli.measure.result import new_result
@@ -30,6 +30,8 @@ class Plan:
     """Settings files that were read."""
     variables: tuple[str, ...] = ()
     """Names of the RECALL_* variables that are set; their values may be secrets."""
+    links: tuple[str, ...] = ()
+    """Names of those of them that link to a network service: the platform sets them, and nothing reads them."""
     known_variables: tuple[str, ...] = ()
 
 
@@ -66,7 +68,7 @@ def _findings(plan: Plan) -> list[Finding]:
         ("embedder", partial(doctor_libraries.embedder, plan.embedder)),
         ("extras", doctor_libraries.extras),
         ("settings", partial(doctor_files.settings, plan.settings)),
-        ("variables", partial(doctor_files.variables, plan.variables, plan.known_variables)),
+        ("variables", partial(doctor_files.variables, plan.variables, plan.known_variables, plan.links)),
         ("store", partial(doctor_files.store, plan.store, plan.embedder)),
     )
     return [finding for name, look in checks for finding in _looked(name, look)]
@@ -78,5 +80,5 @@ def _looked(name: str, look: Check) -> list[Finding]:
     except RecallError as error:
         return [Finding(name, State.BROKEN, str(error), error.hint)]
     except Exception as error:
-        hint = "reinstall recall-cli in a new environment; if it stays, report this line"
+        hint = f"{REINSTALL}, into a new environment; if it stays, report this line"
         return [Finding(name, State.BROKEN, f"{type(error).__name__}: {error}", hint)]

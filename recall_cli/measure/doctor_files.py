@@ -32,11 +32,19 @@ def settings(files: Sequence[str]) -> Iterator[Finding]:
         yield Finding("settings", State.ABSENT, "no recall.toml here or in the user's folder")
 
 
-def variables(found: Sequence[str], known: Sequence[str]) -> Iterator[Finding]:
-    """Yield which RECALL_* variables are set, by name, and which of them nothing reads."""
+def variables(found: Sequence[str], known: Sequence[str], links: Sequence[str] = ()) -> Iterator[Finding]:
+    """Yield which RECALL_* variables are set, by name, and which of them nothing reads.
+
+    :param links: those of them that link to a network service.
+    """
     if not found:
         yield Finding("variables", State.ABSENT, "no RECALL_* variable is set")
         return
+    if links:
+        said = f"{', '.join(links)}: links to a network service, which nothing reads"
+        hint = "Kubernetes sets them for a Service called recall: `enableServiceLinks: false` leaves them out"
+        yield Finding("variables", State.ABSENT, said, hint)
+        found = [name for name in found if name not in links]
     unread = [name for name in found if name not in known]
     for name in unread:
         near = difflib.get_close_matches(name, known, 1, cutoff=LIKE)

@@ -9,6 +9,7 @@ from pathlib import Path
 from time import thread_time_ns
 from typing import TYPE_CHECKING, Any
 
+from recall_cli.errors import REINSTALL, extra_hint
 from recall_cli.measure.findings import Finding, State
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ ROWS, DIM = 5_000, 256
 PORTABLE_BUILD = 1.9
 """hnswlib compares all rows in 1.1 of numpy's time when it is built for the processor (AVX-512, 5,000 rows of 256) and
 in 2.5 when it is built for any (HNSWLIB_NO_NATIVE=1): between the two."""
-NEW_ENVIRONMENT = "reinstall recall-cli in a new environment"
+NEW_ENVIRONMENT = f"{REINSTALL}, into a new environment"
 
 
 def blas() -> Iterator[Finding]:
@@ -141,7 +142,7 @@ def bundled_model() -> Iterator[Finding]:
     other = [name for name, facts in listed.items() if _digest(folder / name, blake3) != facts["blake3"]]
     if other:
         found = f"{', '.join(other)} in {folder} differ from what was published, or are missing"
-        yield Finding("bundled model", State.BROKEN, found, "reinstall recall-cli: its model folder is incomplete")
+        yield Finding("bundled model", State.BROKEN, found, REINSTALL)
     else:
         size = sum(facts["bytes"] for facts in listed.values())
         yield Finding("bundled model", State.OK, f"{len(listed)} files, {size / 1e6:.1f} MB, as published")
@@ -181,8 +182,8 @@ def extras() -> Iterator[Finding]:
     for extra_name, packages in wanted.items():
         missing = [package for package in packages if not _installed(package)]
         if missing:
-            hint = f"pip install '{DISTRIBUTION}[{extra_name}]'"
-            yield Finding(f"extra {extra_name}", State.ABSENT, f"without {', '.join(missing)}", hint)
+            absent = f"without {', '.join(missing)}"
+            yield Finding(f"extra {extra_name}", State.ABSENT, absent, extra_hint(extra_name))
         else:
             yield Finding(f"extra {extra_name}", State.OK, ", ".join(packages))
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from recall_cli.errors import UsageError
+from recall_cli.errors import UsageError, extra_hint
 
-EXTRA_HINT = "pip install 'recall-cli[train]'"
+EXTRA_HINT = extra_hint("train")
 
 
 def need_extra() -> None:

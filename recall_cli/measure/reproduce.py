@@ -17,30 +17,45 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import recall_cli
 from recall_cli.errors import InputError
 from recall_cli.measure import compare_results
 from recall_cli.measure.compare_values import numbers
-from recall_cli.measure.recipes import Recipe, Scripts, Unavailable, recipes
+from recall_cli.measure.recipes import FILE, Recipe, Scripts, Unavailable, recipes
 from recall_cli.measure.result import from_json, load, new_result, to_json
 from recall_cli.types import Progress, Result, Warn
 
 NAMED = re.compile(r"results/[\w-]+\.json")
+PACKAGE = Path(recall_cli.__file__).resolve().parent
+PARTS = ("README.md", f"results/{FILE}", "recall_cli/__init__.py")
+"""What a clone of the repository holds, and neither an installed package nor another project's folder does."""
 AT_MOST = {"runs": 20, "lookups": 500, "entries": 10_000, "corpus": 10_000}
 """What a quick run measures of each: intervals widen, and rows of larger sizes are left out."""
 Run = Callable[[Progress | None], Result]
 
 
+def checkout(*, package: Path = PACKAGE, here: Path | None = None) -> Path:
+    """Return the clone of recall's repository that holds the recorded results. Raises InputError when there is none.
+
+    :param package: the folder of this package: inside the clone, unless recall was installed from it as a copy.
+    :param here: the folder one is in, the working directory by default; the clone may be above it.
+    """
+    here = (here or Path.cwd()).absolute()
+    for folder in (package.parent, here, *here.parents):
+        if all((folder / part).is_file() for part in PARTS):
+            return folder
+    raise InputError(
+        "there is no README with recorded results here",
+        hint="go to the clone of the repository that recall was installed from, and run there: recall reproduce "
+        "--quick; or name the documents: recall reproduce results/bench.json",
+    )
+
+
 def quoted(root: Path) -> list[str]:
-    """Return the documents that README, the docs and the model's page name, in order. Raises InputError without any."""
+    """Return the documents that README, the docs and the model's page name, in order."""
     pages = [root / "README.md", *sorted((root / "docs").glob("*.md")), root / "recall_cli" / "model" / "MODEL.md"]
     named = (name for page in pages if page.is_file() for name in NAMED.findall(page.read_text(encoding="utf-8")))
-    found = [str(root / name) for name in dict.fromkeys(named) if (root / name).is_file()]
-    if not found:
-        raise InputError(
-            "there is no README with recorded results here",
-            hint="name the documents, as in recall reproduce results/bench.json, or run it in a checkout",
-        )
-    return found
+    return [str(root / name) for name in dict.fromkeys(named) if (root / name).is_file()]
 
 
 def run(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from recall_cli.errors import InputError
+from recall_cli.errors import REINSTALL, InputError
 from recall_cli.measure.chance import pick
 from recall_cli.measure.textworld_grammar import Template, flip_sizes, parse
 from recall_cli.measure.workload import toml
@@ -150,7 +150,7 @@ def load() -> tuple[Intent, ...]:
         try:
             found += [_intent(name, entry, sets) for entry in data["intent"]]
         except (KeyError, ValueError, TypeError) as error:
-            raise InputError(f"text-world-{name}.toml is wrong: {error!r}", hint="install recall-cli again") from error
+            raise InputError(f"text-world-{name}.toml is wrong: {error!r}", hint=REINSTALL) from error
     return tuple(found)
 
 

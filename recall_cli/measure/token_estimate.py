@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recall_cli.errors import UsageError
+from recall_cli.errors import UsageError, extra_hint
 from recall_cli.types import Json, Usage
 
 CHARS_PER_TOKEN = 4
@@ -51,7 +51,7 @@ def exact_counter() -> tuple[Counter, str]:
         coder = tiktoken.get_encoding("o200k_base")
         return (lambda text: float(len(coder.encode(text, disallowed_special=())))), "tiktoken o200k"
     except ImportError:
-        raise UsageError("--count-tokens needs a tokenizer", hint="pip install 'recall-cli[tokens]'") from None
+        raise UsageError("--count-tokens needs a tokenizer", hint=extra_hint("tokens")) from None
     except Exception as error:
         # tiktoken fetches its vocabulary on first use, with whichever HTTP client and error that is.
         raise UsageError(

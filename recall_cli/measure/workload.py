@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from recall_cli.errors import InputError, UsageError
+from recall_cli.errors import REINSTALL, InputError, UsageError
 from recall_cli.measure.prompts import Workload, decode, make_workload, read_file, read_prompts
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -33,7 +33,7 @@ def workloads_dir() -> Path:
             return folder
     raise InputError(
         f"The workload definitions that ship with recall are missing from {PACKAGE}.",
-        hint="Install recall-cli again, or run it from a full checkout.",
+        hint=REINSTALL,
     )
 
 
@@ -118,4 +118,4 @@ def toml(name: str) -> dict[str, Any]:
     try:
         return tomllib.loads(decode(read_file(path), str(path)))
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path} is not valid TOML: {error}.", hint="Install recall-cli again.") from None
+        raise InputError(f"{path} is not valid TOML: {error}.", hint=REINSTALL) from None

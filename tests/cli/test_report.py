@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import sys
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recall_cli.cli.app import main
@@ -19,6 +21,7 @@ from recall_cli.cli.report import LONG_TABLE, Page, html
 from recall_cli.types import Result, Warn
 
 EVIL = '</title></svg><script>alert("x")</script><img src=x onerror=alert(1)>&\'"'
+SMALLEST, LARGEST = math.ulp(0.0), sys.float_info.max
 VOID = {"meta", "br", "img", "circle", "line", "path", "rect"}
 
 
@@ -109,12 +112,17 @@ def test_every_part_is_there() -> None:
     assert "<details" in page_of("words", rows=LONG_TABLE + 1)
 
 
-@given(st.lists(st.floats(0, 1e9), min_size=1, max_size=5))
+@given(st.lists(st.floats(0, 1e9) | st.floats(0, LARGEST), min_size=1, max_size=5))
+@example([SMALLEST])
+@example([LARGEST])
+@example([SMALLEST, LARGEST])
 def test_charts_are_well_formed_and_stay_inside(values: list[float]) -> None:
-    bars = BarChart("t", tuple(Bar("b", value, (value / 2, value * 2)) for value in values), lambda v: f"{v:,.2f}")
-    line = LineChart("t", (Series("s", tuple(Point(float(x), y) for x, y in enumerate(values))),), ((0.0, "a"),),
-                     lambda v: f"{v:,.2f}")  # fmt: skip
+    known = [(value, (value / 2, min(value * 2, LARGEST))) for value in values]
+    bars = BarChart("t", tuple(Bar("b", *one) for one in known), lambda v: f"{v:,.3g}")
+    points = tuple(Point(float(x), *one) for x, one in enumerate(known))
+    line = LineChart("t", (Series("s", points),), ((0.0, "a"),), lambda v: f"{v:,.3g}")
     for chart in (bars, line):
+        assert not re.search("nan|inf", svg(chart))
         drawn = ET.fromstring(svg(chart))
         _, _, width, height = map(float, drawn.attrib["viewBox"].split())
         for mark in drawn.iter():
@@ -133,6 +141,31 @@ def test_a_gap_parts_a_line() -> None:
 )
 def test_scales_end_in_a_round_number(largest: float, top: float) -> None:
     assert nice_top(largest) == pytest.approx(top)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+@example(SMALLEST)
+@example(sys.float_info.min)
+@example(LARGEST)
+@example(-0.0)
+def test_every_finite_number_has_a_scale_that_holds_it(largest: float) -> None:
+    top = nice_top(largest)
+    assert 0 < top < math.inf
+    if largest <= 0:
+        assert top == 1.0
+        return
+    assert top >= largest * (1 - 1e-9)
+    # The next shorter scale would be at least half as long, where floats are dense enough to say so.
+    assert top <= max(largest * 2.000001, SMALLEST * 10)
+    if largest < 1e308:
+        digits = f"{top:.1e}".partition("e")[0]
+        assert digits in ("1.0", "2.0", "2.5", "5.0") or top < sys.float_info.min
+
+
+@given(st.floats(0, LARGEST), st.floats(0, LARGEST))
+def test_a_larger_number_has_no_shorter_scale(one: float, other: float) -> None:
+    if min(one, other) > 0:
+        assert nice_top(min(one, other)) <= nice_top(max(one, other))
 
 
 def line(text: str, at: int, **more: object) -> str:

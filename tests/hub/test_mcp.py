@@ -82,4 +82,4 @@ def test_a_missing_extra_names_the_command_to_type(
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
     monkeypatch.delitem(sys.modules, "recall_cli.hub.mcp", raising=False)
     assert main(["hub", "mcp", "books", "--hub-dir", str(hubs)]) == 2
-    assert "pip install 'recall-cli[mcp]'" in capsys.readouterr().err
+    assert "pip install '.[mcp]'" in capsys.readouterr().err

@@ -90,7 +90,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "tiktoken", None)
     with pytest.raises(UsageError, match="needs a tokenizer") as raised:
         token_estimate.exact_counter()
-    assert "recall-cli[tokens]" in raised.value.hint
+    assert "pip install '.[tokens]'" in raised.value.hint
 
 
 def test_rows_are_measured_sparsely() -> None:
