@@ -15,8 +15,10 @@ import numpy as np
 
 from recall_cli.core.auto import AutoIndex
 from recall_cli.core.evidence import vetoes
+from recall_cli.core.floor import UNREAD, Floor
 from recall_cli.core.owed import Owed
-from recall_cli.core.policy import cosine, cosines
+from recall_cli.core.policies import default_vetoes
+from recall_cli.core.policy import cosine, cosines, serves_by_meaning
 from recall_cli.core.puts import check_ttl, prepared
 from recall_cli.core.rows import no_answer
 from recall_cli.core.shelf import Shelf
@@ -52,7 +54,8 @@ class Cache:
         renew it, so a wrong answer cannot live for ever by being served.
     :param max_entries: evict the least recently used entry beyond this many.
     :param max_bytes: the same by bytes of bodies, prompts and vectors.
-    :param vetoes: checks of the evidence that forbid a semantic hit by themselves, see `core.evidence`.
+    :param vetoes: checks of the evidence that forbid a semantic hit by themselves, see `core.evidence`; None: all of
+        them under a static policy, none under one that weighs them itself. The floor (`core.floor`) always stands.
     :param later: called with each write to the store that a lookup leads to (what expired, times of use); at
         once by default, a server hands them to a thread, so that no lookup waits for the disk.
     """
@@ -67,7 +70,7 @@ class Cache:
         ttl: float | None = None,
         max_entries: int | None = None,
         max_bytes: int | None = None,
-        vetoes: frozenset[str] = frozenset(),
+        vetoes: frozenset[str] | None = None,
         later: Callable[[Callable[[], None]], object] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -75,9 +78,13 @@ class Cache:
         self.policy = policy
         self.store: Store = store if store is not None else MemoryStore(embedder.dim)
         self.ttl = check_ttl(ttl)
-        self.vetoes = vetoes
+        self.vetoes = default_vetoes(policy) if vetoes is None else vetoes
+        self.by_meaning = serves_by_meaning(policy)
+        """Whether anything may be served by meaning; else nothing is embedded."""
+        self.floor = Floor(embedder)
+        self._reads = self.floor.reads
         self._candidates = max(policy.candidates, 1)
-        self._weighs_texts = policy.candidates > 1 or bool(vetoes)
+        self._weighs_texts = policy.candidates > 1
         self._make_index = make_index
         self._clock = clock
         self._lock = threading.RLock()
@@ -103,7 +110,7 @@ class Cache:
         found = self.exact(request)
         if found is not None:
             return found
-        if request.exact_only:
+        if request.exact_only or not self.by_meaning:
             return Lookup(Decision(Outcome.MISS, reason="exact_only"))
         return self.match(request, self.embedder.embed(request.text))
 
@@ -122,6 +129,8 @@ class Cache:
 
     def match(self, request: Request, vector: Vector) -> Lookup:
         """Search the request's partition for the vector and decide: a semantic hit, or a miss."""
+        if not self._reads(request.text):
+            return Lookup(Decision(Outcome.MISS, reason=UNREAD))
         # The first element is almost never 0, and testing it costs a twentieth of any().
         if not vector[0] and not vector.any():
             return Lookup(Decision(Outcome.MISS, reason="no_known_token"), vector=vector)
@@ -138,21 +147,39 @@ class Cache:
                 if not len(ids):
                     return Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
                 evidence = self.weigh(request.text, ids, similarities)
-                found = self._judge(request, vector, int(ids[0]), evidence, self._use)
+                found = self._judge(request, vector, int(ids[0]), evidence, self._witness, self._use)
                 if found is not None:
                     return found
                 # The nearest one had expired and is gone now: the next nearest may still serve.
 
     def _judge(
-        self, request: Request, vector: Vector, id: int, evidence: Evidence, use: Callable[[int], Completion | None]
+        self,
+        request: Request,
+        vector: Vector,
+        id: int,
+        evidence: Evidence,
+        witness: Witness,
+        use: Callable[[int], Completion | None],
     ) -> Lookup | None:
-        """Decide on the nearest entry; None when it was to be served, but `use` finds it gone."""
+        """Decide on the nearest entry; None when it was to be served, but `use` finds it gone.
+
+        :param witness: knows the stored texts.
+        """
         similarity = evidence.similarity
         verdict = self.policy.decide(request.namespace, evidence)
-        veto = vetoes(evidence, self.vetoes) if verdict.serve and self.vetoes else None
-        if veto is not None or not verdict.serve:
-            reason = "below_cutoff" if veto is None else f"veto_{veto}"
-            decision = Decision(Outcome.MISS, similarity, verdict.cutoff, id, reason)
+        if not verdict.serve:
+            decision = Decision(Outcome.MISS, similarity, verdict.cutoff, id, "below_cutoff")
+            return Lookup(decision, vector=vector, evidence=evidence)
+        if not self._weighs_texts:
+            # Only now: what is not near enough costs a static policy no look at the texts.
+            evidence = witness.evidence(request.text, [id], [similarity])
+        reason = self.floor.refusal(request.text, witness.text(id), evidence)
+        if reason:
+            # No evidence goes with it: such a pair is never served, so its label says nothing of those that are.
+            return Lookup(Decision(Outcome.MISS, similarity, verdict.cutoff, id, reason), vector=vector)
+        veto = vetoes(evidence, self.vetoes) if self.vetoes else None
+        if veto is not None:
+            decision = Decision(Outcome.MISS, similarity, verdict.cutoff, id, f"veto_{veto}")
             return Lookup(decision, vector=vector, evidence=evidence)
         completion = use(id)
         if completion is None:
