@@ -31,14 +31,17 @@ WORD, NUMBER, CODE, MARK = range(4)
 
 _OPENING = "\"'“”‘’«»([¿¡"
 _CLOSING = "\"'“”‘’«»)].,;:!?…"
-_ENDS = ".,;:!?…"
+_QUOTES = str.maketrans("", "", "\"'“”‘’«»")
 _STOPS = frozenset(".!?…")
 _LETTERS = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*(?:-[^\W\d_]+(?:['’][^\W\d_]+)*)*")
+_ABBREVIATED = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")
 _QUANTITY = re.compile(
     rf"[$€£¥]?\d+(?:[.,:]\d+)*(?:%|{'|'.join(sorted(AFTER_DIGITS))}|[kmb]n?)?[$€£¥]?|\d{{4}}-\d\d?-\d\d?", re.IGNORECASE
 )
 _ALONE = frozenset(("a", "i"))
 """Letters that are words."""
+GRAMMAR = 0.05
+"""Up to this weight a word is one of grammar or courtesy: "the", "please", "how"."""
 _COUNTED = frozenset((*NUMBER_WORDS, *ORDINALS, *SCALES, *WEEKDAYS, *MONTHS))
 """Words that `core.numbers` reads as quantities, and compares as such."""
 
@@ -90,7 +93,7 @@ class Floor:
             return False
         a, b = Counter(mine.order), Counter(theirs.order)
         if a == b:
-            return False
+            return _is_moved_clause(mine, theirs) or _is_moved_clause(theirs, mine)
         ours, others = a - b, b - a
         if any(word in a and word in b and _weight(word) > CONTENT for word in ours | others):
             # Said once more or once less: a sum of vectors hardly moves.
@@ -110,7 +113,7 @@ class Floor:
                 continue  # weighed with the numbers
             if len(word) == 1 and word not in _ALONE:
                 return False
-            if not self._reads_word(word.partition("'")[0]) and not _is_slip(word, facing):
+            if not self._reads_word(word.partition("'")[0]) and not _is_known_by(word, facing):
                 return False
         return True
 
@@ -158,7 +161,7 @@ class _Written:
                 return False
             if shouts or _is_me(token):
                 continue
-            if not all(_is_capital(form, token.cased) for form in known):
+            if not all(_is_capital(form, token.cased, free) for form in known):
                 return False
             if not (free or token.plain in opening or other.opens(at)):
                 return False
@@ -178,6 +181,11 @@ class _Written:
             return True
         return len(words) > 2 and all(word[0].isupper() for word in words)
 
+    @property
+    def marks(self) -> list[str]:
+        """The punctuation between the words, without quotes."""
+        return [(behind + before).translate(_QUOTES) for behind, before in self.starts[1:-1]]
+
     def opens(self, at: int) -> bool:
         """Return whether a sentence starts with the token at this place."""
         behind, before = self.starts[at]
@@ -194,10 +202,10 @@ def _is_written_alike(a: _Written, b: _Written) -> bool:
             return False
         if shouts or _is_me(one):
             continue
-        if not _is_capital(one.cased, other.cased) or not (free or a.opens(at) or b.opens(at)):
+        if not _is_capital(one.cased, other.cased, free) or not (free or a.opens(at) or b.opens(at)):
             return False
     # Between the words every mark counts; at the ends none does.
-    return all(x == y for x, y in zip(a.starts[1:-1], b.starts[1:-1], strict=True))
+    return a.marks == b.marks
 
 
 def _is_me(token: Token) -> bool:
@@ -208,30 +216,34 @@ def _is_accented_as(a: str, b: str) -> bool:
     return a.lower().replace("’", "'") == b.lower().replace("’", "'")
 
 
-def _is_capital(a: str, b: str) -> bool:
-    """Return whether two forms of a word differ in the first letter's case alone."""
-    return a[1:] == b[1:]
+def _is_capital(a: str, b: str, free: bool) -> bool:
+    """Return whether two forms of a word differ in the first letter's case alone.
+
+    :param free: one of the texts tells no names by its letters: then UK and uk are one word too, though not US and us.
+    """
+    if a[1:] == b[1:]:
+        return True
+    return free and (a.isupper() or b.isupper()) and (a.islower() or b.islower()) and _weight(a.lower()) > CONTENT
 
 
 def _in_order(a: _Written, b: _Written) -> bool:
-    """Return whether what both texts have in quantities, symbols and names follows one another in the same order.
+    """Return whether the quantities that both texts have follow one another in the same order, and so do the names.
 
-    Where they differ in nothing but words of grammar, so must all their other words.
+    Where the texts differ in nothing but words of grammar, so must all their other words.
     """
     common = set(a.order) & set(b.order)
     only = (set(a.order) | set(b.order)) - common
-    little = all(_weight(word) <= CONTENT for word in only)
-    named = set() if little else _names(a) | _names(b)
-
-    def kept(text: _Written) -> list[str]:
-        return [
-            token.plain
-            for token in text.tokens
-            if token.plain in common
-            and (token.kind != WORD or token.plain in named or (little and _weight(token.plain) > CONTENT))
-        ]
-
-    return kept(a) == kept(b)
+    if all(_weight(word) <= GRAMMAR for word in only):
+        told = {word for word in common if _weight(word) > GRAMMAR}
+        return [word for word in a.order if word in told] == [word for word in b.order if word in told]
+    named = (_names(a) | _names(b)) & common
+    return all(
+        [token.plain for token in a.tokens if keep(token)] == [token.plain for token in b.tokens if keep(token)]
+        for keep in (
+            lambda token: token.kind == NUMBER and token.plain in common,
+            lambda token: token.kind == WORD and token.plain in named,
+        )
+    )
 
 
 def _names(text: _Written) -> set[str]:
@@ -241,19 +253,41 @@ def _names(text: _Written) -> set[str]:
     return {
         token.plain
         for at, token in enumerate(text.tokens)
-        if token.kind == WORD and token.cased[:1].isupper() and token.plain != "i" and not text.opens(at)
+        if token.kind == WORD and token.cased[0].isupper() and token.plain != "i" and not text.opens(at)
     }
 
 
 def _weight(word: str) -> float:
-    found = known_word(word).tokens
-    return max([WEIGHTS[token] for token in found], default=1.0)
+    """Return how much of a text a written word stands for, 0..1."""
+    return max([WEIGHTS[token] for token in known_word(word).tokens], default=1.0)
 
 
-def _is_slip(word: str, facing: Counter[str]) -> bool:
-    """Return whether a word is a typing error of a known one that only the other text has."""
+def _is_known_by(word: str, facing: Counter[str]) -> bool:
+    """Return whether a word is a form of one that only the other text has, or a typing error of a known one."""
+    forms = known_word(word).tokens
+    if any(known_word(other).tokens == forms for other in facing):
+        return True
     known = ranks()
     return len(word) > 3 and word not in known and any(other in known and one_slip(word, other) for other in facing)
+
+
+def _is_moved_clause(a: _Written, b: _Written) -> bool:
+    """Return whether b is a with its last words moved to the front, behind a comma: "For a train, how do I pay?".
+
+    They must begin with a word of grammar, which goes on telling what they are: "Alice, did Bob pay?" is not "did Bob
+    pay Alice?".
+    """
+    commas = [at for at, (behind, _) in enumerate(b.starts[1:-1], 1) if behind == ","]
+    if len(commas) != 1 or any(behind for behind, _ in a.starts[1:-1]):
+        return False
+    seam = commas[0]
+    return (
+        seam > 1
+        and b.order[seam:] + b.order[:seam] == a.order
+        and _weight(b.order[0]) <= CONTENT
+        and a.is_cased_as(b)
+        and b.is_cased_as(a)
+    )
 
 
 def _read(piece: str) -> Chunk:
@@ -281,7 +315,10 @@ def _apart(piece: str) -> Chunk:
             return (Token(core, core, CODE),), before, after
         if min(map(len, parts)) == 1:
             parts = ["".join(parts)]  # e-mail, x-ray
-        return tuple([Token(_plain(part), part, WORD) for part in parts]), before, after
+        return tuple([Token(plain(part), part, WORD) for part in map(_owner, parts)]), before, after
+    if _ABBREVIATED.fullmatch(core):
+        letters = core.replace(".", "")
+        return (Token(plain(letters), letters, WORD),), before, after
     if _QUANTITY.fullmatch(core):
         return (Token(core.lower(), core.lower(), NUMBER),), before, after
     if core.isalnum():
@@ -292,5 +329,6 @@ def _apart(piece: str) -> Chunk:
     return (Token(piece, piece, CODE),), "", ""
 
 
-def _plain(word: str) -> str:
-    return plain(word).removesuffix("'s") or word
+def _owner(word: str) -> str:
+    """Return a word without its "'s": who's, Alice's."""
+    return word[:-2] if word[-2:].lower() in ("'s", "’s") and len(word) > 2 else word
