@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from recall_cli.core.auto import AutoIndex
-from recall_cli.core.evidence import vetoes
-from recall_cli.core.floor import UNREAD, Floor
+from recall_cli.core.decide import Gate
+from recall_cli.core.floor import UNREAD
 from recall_cli.core.owed import Owed
-from recall_cli.core.policies import default_vetoes
-from recall_cli.core.policy import cosine, cosines, serves_by_meaning
+from recall_cli.core.policy import cosine, cosines
 from recall_cli.core.puts import check_ttl, prepared
 from recall_cli.core.rows import no_answer
 from recall_cli.core.shelf import Shelf
@@ -78,13 +77,9 @@ class Cache:
         self.policy = policy
         self.store: Store = store if store is not None else MemoryStore(embedder.dim)
         self.ttl = check_ttl(ttl)
-        self.vetoes = default_vetoes(policy) if vetoes is None else vetoes
-        self.by_meaning = serves_by_meaning(policy)
-        """Whether anything may be served by meaning; else nothing is embedded."""
-        self.floor = Floor(embedder)
-        self._reads = self.floor.reads
+        self.gate = Gate(embedder, policy, vetoes)
+        self._reads = self.gate.floor.reads
         self._candidates = max(policy.candidates, 1)
-        self._weighs_texts = policy.candidates > 1
         self._make_index = make_index
         self._clock = clock
         self._lock = threading.RLock()
@@ -110,7 +105,7 @@ class Cache:
         found = self.exact(request)
         if found is not None:
             return found
-        if request.exact_only or not self.by_meaning:
+        if request.exact_only or not self.gate.by_meaning:
             return Lookup(Decision(Outcome.MISS, reason="exact_only"))
         return self.match(request, self.embedder.embed(request.text))
 
@@ -147,52 +142,17 @@ class Cache:
                 if not len(ids):
                     return Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
                 evidence = self.weigh(request.text, ids, similarities)
-                found = self._judge(request, vector, int(ids[0]), evidence, self._witness, self._use)
+                found = self.gate.judge(request, vector, int(ids[0]), evidence, self._witness, self._use)
                 if found is not None:
                     return found
                 # The nearest one had expired and is gone now: the next nearest may still serve.
-
-    def _judge(
-        self,
-        request: Request,
-        vector: Vector,
-        id: int,
-        evidence: Evidence,
-        witness: Witness,
-        use: Callable[[int], Completion | None],
-    ) -> Lookup | None:
-        """Decide on the nearest entry; None when it was to be served, but `use` finds it gone.
-
-        :param witness: knows the stored texts.
-        """
-        similarity = evidence.similarity
-        verdict = self.policy.decide(request.namespace, evidence)
-        if not verdict.serve:
-            decision = Decision(Outcome.MISS, similarity, verdict.cutoff, id, "below_cutoff")
-            return Lookup(decision, vector=vector, evidence=evidence)
-        if not self._weighs_texts:
-            # Only now: what is not near enough costs a static policy no look at the texts.
-            evidence = witness.evidence(request.text, [id], [similarity])
-        reason = self.floor.refusal(request.text, witness.text(id), evidence)
-        if reason:
-            # No evidence goes with it: such a pair is never served, so its label says nothing of those that are.
-            return Lookup(Decision(Outcome.MISS, similarity, verdict.cutoff, id, reason), vector=vector)
-        veto = vetoes(evidence, self.vetoes) if self.vetoes else None
-        if veto is not None:
-            decision = Decision(Outcome.MISS, similarity, verdict.cutoff, id, f"veto_{veto}")
-            return Lookup(decision, vector=vector, evidence=evidence)
-        completion = use(id)
-        if completion is None:
-            return None
-        decision = Decision(Outcome.SEMANTIC, similarity, verdict.cutoff, id)
-        return Lookup(decision, completion, vector, evidence, verdict.audit)
 
     def weigh(self, text: str, ids: Ids, similarities: Vector) -> Evidence:
         """Return what speaks for and against the first of the nearest entries, as far as the policy looks at it.
 
         :param ids: what the partition's index found, best first: one or more.
         """
-        if not self._weighs_texts:
+        if not self.gate.weighs_texts:
             return Evidence(cosine(float(similarities[0])))
         return self._witness.evidence(text, ids.tolist(), cosines(similarities.tolist()))
 

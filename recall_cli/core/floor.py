@@ -238,11 +238,9 @@ def _in_order(a: _Written, b: _Written) -> bool:
         return [word for word in a.order if word in told] == [word for word in b.order if word in told]
     named = (_names(a) | _names(b)) & common
     return all(
-        [token.plain for token in a.tokens if keep(token)] == [token.plain for token in b.tokens if keep(token)]
-        for keep in (
-            lambda token: token.kind == NUMBER and token.plain in common,
-            lambda token: token.kind == WORD and token.plain in named,
-        )
+        [token.plain for token in a.tokens if token.kind == kind and token.plain in kept]
+        == [token.plain for token in b.tokens if token.kind == kind and token.plain in kept]
+        for kind, kept in ((NUMBER, common), (WORD, named))
     )
 
 

@@ -24,6 +24,20 @@ def default_vetoes(policy: Policy) -> frozenset[str]:
     return frozenset(VETOES) if isinstance(policy, StaticPolicy) else frozenset()
 
 
+CHECKS = ("auto", "none", "evidence", "model")
+"""What `--verify-on-hit` may name: what is asked of a hit before it is served, beside the floor that always stands."""
+
+
+def vetoes_of(checks: str, policy: Policy) -> frozenset[str]:
+    """Return the checks of the evidence that forbid a hit, as `--verify-on-hit` says.
+
+    Only none takes them from a fixed cutoff: a second opinion (model, llm:MODEL) is asked of what is left.
+    """
+    if checks == "none":
+        return frozenset()
+    return frozenset(VETOES) if checks == "evidence" else default_vetoes(policy)
+
+
 def make_policy(
     name: str,
     *,
