@@ -60,7 +60,7 @@ def bench(
         bool,
         typer.Option("--reference", envvar="RECALL_REFERENCE", help="Time model2vec's own encode in the same rounds."),
     ] = False,
-    verify_on_hit: options.VerifyOnHit = "none",
+    verify_on_hit: options.VerifyOnHit = "auto",
     store: Annotated[
         str | None,
         typer.Option(
@@ -102,7 +102,10 @@ def bench(
 def view(result: Result) -> Sequence[Block]:
     """Return what people see of a bench: answers, times, shares, ratios."""
     rows = [row for row in result.rows if "lookup_us" in row]
-    blocks: list[Block] = [_answers(rows, _policy(result.params)), _kinds(result)]
+    blocks: list[Block] = [_answers(rows, _policy(result.params))]
+    if result.summary.get("cutoff_alone"):
+        blocks.append(_alone(result))
+    blocks.append(_kinds(result))
     if any("lookalike" in case for case in result.summary["by_kind"].values()):
         blocks.append(Line(TRAPS))
     blocks += [_times(result.rows), Line(_legend(rows)), _shares(rows)]
@@ -150,6 +153,24 @@ def _answers(rows: Sequence[dict[str, Any]], how: str) -> Block:
                 rate(row["false_hit_rate"], row["false_hit_interval"]),
             )
             for row in rows
+        ],
+    )
+
+
+def _alone(result: Result) -> Block:
+    """Return what the bare cutoff serves: not what recall does by default, but what most guides have in mind."""
+    return table(
+        f"The cutoff alone (--verify-on-hit none) at tau {result.params['tau']:g}: what the checks above keep back",
+        ("embedder@entries", "hit rate", "semantic", "wrong", "wrong, of semantic"),
+        [
+            (
+                name,
+                rate(found["hit_rate"], found["hit_rate_interval"]),
+                count(found["semantic_hits"]),
+                count(found["false_hits"]),
+                rate(found["false_hit_rate"], found["false_hit_interval"]),
+            )
+            for name, found in result.summary["cutoff_alone"].items()
         ],
     )
 

@@ -108,11 +108,11 @@ def evaluate(
         str,
         options.option(
             "--verify-on-hit",
-            "A local second opinion of what would be served, on texts: none or model (extra: verify). "
-            "The row static is the cutoff with it.",
+            "What the row static must pass on texts beside its cutoff: evidence, none, or model (extra: verify), "
+            "a second opinion that adaptive is asked for too.",
             POLICY,
         ),
-    ] = "none",
+    ] = "auto",
     max_false_hit: Annotated[
         float | None,
         options.option("--max-false-hit", "Exit 3 if adaptive's is above.", GATE),
@@ -173,7 +173,7 @@ def evaluate(
                 shuffle_labels=shuffle_labels,
                 tau=tau,
                 taus=taus,
-                policies=(*POLICIES, GIVEN) if taus or verify_on_hit != "none" else POLICIES,
+                policies=(*POLICIES, GIVEN),
                 verify_on_hit=verify_on_hit,
             ),
             progress=output.progress,

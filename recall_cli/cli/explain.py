@@ -28,9 +28,14 @@ def explain(
     tau: options.Tau = 0.8,
     tau_for: options.TauFor = None,
     veto: Annotated[
-        str, typer.Option(envvar="RECALL_VETO", metavar="CHECK[,CHECK]", help="Checks that forbid a hit alone.")
+        str,
+        typer.Option(
+            envvar="RECALL_VETO",
+            metavar="CHECK[,CHECK]",
+            help="Checks that forbid a hit alone; all of them if not given.",
+        ),
     ] = "",
-    verify_on_hit: options.VerifyOnHit = "none",
+    verify_on_hit: options.VerifyOnHit = "auto",
     k: Annotated[int, typer.Option("-k", metavar="N", help="Candidates to show.")] = 5,
     no_text: Annotated[bool, typer.Option("--no-text", help="Show no stored prompt.")] = False,
     embedder: options.Embedder = "static",
@@ -54,7 +59,7 @@ def explain(
             embedder=embedder,
             tau=tau,
             taus=options.cutoffs(tau_for),
-            veto=checks,
+            veto=checks or None,
             verify_on_hit=verify_on_hit,
             k=k,
             show_text=not no_text,

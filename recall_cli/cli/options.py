@@ -169,8 +169,8 @@ VerifyOnHit = Annotated[
     typer.Option(
         "--verify-on-hit",
         envvar="RECALL_VERIFY_ON_HIT",
-        metavar="none|model",
-        help="Ask a local second opinion of what would be served (model: the extra verify).",
+        metavar="evidence|none|model",
+        help="What a hit must pass beside the cutoff. none: the floor alone; model: a second opinion too (extra verify).",
     ),
 ]
 AllowSampled = Annotated[

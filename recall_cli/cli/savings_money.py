@@ -69,13 +69,14 @@ VerifyOnHit = Annotated[
     typer.Option(
         "--verify-on-hit",
         envvar="RECALL_VERIFY_ON_HIT",
-        metavar="USD|model",
+        metavar="USD|evidence|none|model",
         rich_help_panel=MONEY,
-        help="Of a judge's check of each semantic hit; model replays with the local second opinion (extra: verify).",
+        help="What a semantic hit must pass: evidence (the default of static), none, model (extra: verify); or dollars, "
+        "of a judge's check.",
         show_default=False,
     ),
 ]
-LOCAL = ("none", "model")
+LOCAL = ("auto", "evidence", "none", "model")
 """Second opinions that cost no dollars a check: the other values of --verify-on-hit are amounts."""
 FalseHitRate = Annotated[
     Decimal | None,
@@ -126,7 +127,7 @@ def cost_plan(
     try:
         judge = none if verify_on_hit in LOCAL else Decimal(verify_on_hit)
     except ArithmeticError:
-        hint = "give dollars, as in 0.002, or model"
+        hint = "give dollars, as in 0.002, or one of evidence, none, model"
         raise UsageError(f"--verify-on-hit {verify_on_hit!r} is no amount", hint=hint) from None
     return CostPlan(embed_price, cpu_price, verify_sample or none, judge, false_hit_rate, false_hit_cost or none)
 

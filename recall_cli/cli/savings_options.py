@@ -71,9 +71,9 @@ PolicyName = Annotated[
     str,
     option(
         "--policy",
-        "Of the semantic tier: serve from --tau on, or learn from the logged answers.",
+        "Of the semantic tier: none (exact), serve from --tau on, or learn from the logged answers.",
         REPLAY,
-        "static|adaptive",
+        "exact|static|adaptive",
     ),
 ]
 Target = Annotated[

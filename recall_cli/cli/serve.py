@@ -28,6 +28,7 @@ HUBS = "Hubs of documents"
 class PolicyName(StrEnum):
     """How it is decided what is close enough."""
 
+    exact = "exact"
     static = "static"
     adaptive = "adaptive"
 
@@ -58,7 +59,14 @@ UpstreamTimeout = Annotated[
 ]
 Host = Annotated[str, options.option("--host", "Address to listen on.", OPERATION)]
 Port = Annotated[int, options.option("--port", "Port to listen on; 0 takes a free one.", OPERATION, min=0, max=65535)]
-Policy = Annotated[PolicyName, options.option("--policy", "One cutoff for all, or one learned by namespace.", CACHE)]
+Policy = Annotated[
+    PolicyName,
+    options.option(
+        "--policy",
+        "exact serves equal requests alone; static has one cutoff for all, adaptive learns one by namespace.",
+        CACHE,
+    ),
+]
 Target = Annotated[
     float,
     options.option("--target", "Share of semantic hits that may be wrong.", CACHE, "0..1", min=0.0001, max=0.5),
@@ -81,7 +89,8 @@ VerifyOnHit = Annotated[
     str,
     options.option(
         "--verify-on-hit",
-        "A second opinion before a semantic hit: none, evidence, model (extra: verify) or llm:MODEL.",
+        "What a semantic hit must pass beside the policy: evidence (the default of static), none (the default of "
+        "adaptive), model (extra: verify) or llm:MODEL.",
         CHECKS,
     ),
 ]
@@ -168,7 +177,7 @@ def serve(
     share_scope: ShareScope = Scope.credential,
     credential_header: CredentialHeader = None,
     verify_sample: VerifySample = 0.05,
-    verify_on_hit: VerifyOnHit = "none",
+    verify_on_hit: VerifyOnHit = "auto",
     embedder: options.Embedder = "static",
     index: options.Index = "auto",
     store: Store = None,
@@ -290,8 +299,12 @@ def say_where(server: Server, port: int) -> None:
     print(f"export OPENAI_BASE_URL={url}/v1", f"export ANTHROPIC_BASE_URL={url}", sep="\n", flush=True)
     mode = "shadow mode: nothing is served from the cache" if settings.shadow else "serving from the cache"
     kept = plan.store if plan.store and not server.degraded else "memory: gone when this ends"
-    static, adaptive = f"cutoff {plan.tau:g}", f"at most {100 * plan.target_false_hit:g} % of semantic hits wrong"
-    policy = f"{server.policy.name} ({static if plan.policy == 'static' else adaptive})"
+    told = {
+        "exact": "equal requests alone",
+        "static": f"cutoff {plan.tau:g}",
+        "adaptive": f"at most {100 * plan.target_false_hit:g} % of semantic hits wrong",
+    }
+    policy = f"{server.policy.name} ({told[plan.policy]})"
     entries = "shared entries" if plan.is_shared else f"{len(server.keeper.cache):,} entries"
     note(f"{mode}; policy {policy}; {entries} in {kept}; page {url}/recall")
     if server.is_away:

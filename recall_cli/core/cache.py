@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from recall_cli.core.auto import AutoIndex
-from recall_cli.core.evidence import vetoes
+from recall_cli.core.decide import Gate
+from recall_cli.core.floor import UNREAD
 from recall_cli.core.owed import Owed
 from recall_cli.core.policy import cosine, cosines
 from recall_cli.core.puts import check_ttl, prepared
@@ -52,7 +53,8 @@ class Cache:
         renew it, so a wrong answer cannot live for ever by being served.
     :param max_entries: evict the least recently used entry beyond this many.
     :param max_bytes: the same by bytes of bodies, prompts and vectors.
-    :param vetoes: checks of the evidence that forbid a semantic hit by themselves, see `core.evidence`.
+    :param vetoes: checks of the evidence that forbid a semantic hit by themselves, see `core.evidence`; None: all of
+        them under a static policy, none under one that weighs them itself. The floor (`core.floor`) always stands.
     :param later: called with each write to the store that a lookup leads to (what expired, times of use); at
         once by default, a server hands them to a thread, so that no lookup waits for the disk.
     """
@@ -67,7 +69,7 @@ class Cache:
         ttl: float | None = None,
         max_entries: int | None = None,
         max_bytes: int | None = None,
-        vetoes: frozenset[str] = frozenset(),
+        vetoes: frozenset[str] | None = None,
         later: Callable[[Callable[[], None]], object] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -75,9 +77,9 @@ class Cache:
         self.policy = policy
         self.store: Store = store if store is not None else MemoryStore(embedder.dim)
         self.ttl = check_ttl(ttl)
-        self.vetoes = vetoes
+        self.gate = Gate(embedder, policy, vetoes)
+        self._reads = self.gate.floor.reads
         self._candidates = max(policy.candidates, 1)
-        self._weighs_texts = policy.candidates > 1 or bool(vetoes)
         self._make_index = make_index
         self._clock = clock
         self._lock = threading.RLock()
@@ -103,7 +105,7 @@ class Cache:
         found = self.exact(request)
         if found is not None:
             return found
-        if request.exact_only:
+        if request.exact_only or not self.gate.by_meaning:
             return Lookup(Decision(Outcome.MISS, reason="exact_only"))
         return self.match(request, self.embedder.embed(request.text))
 
@@ -122,6 +124,8 @@ class Cache:
 
     def match(self, request: Request, vector: Vector) -> Lookup:
         """Search the request's partition for the vector and decide: a semantic hit, or a miss."""
+        if not self._reads(request.text):
+            return Lookup(Decision(Outcome.MISS, reason=UNREAD))
         # The first element is almost never 0, and testing it costs a twentieth of any().
         if not vector[0] and not vector.any():
             return Lookup(Decision(Outcome.MISS, reason="no_known_token"), vector=vector)
@@ -138,34 +142,17 @@ class Cache:
                 if not len(ids):
                     return Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
                 evidence = self.weigh(request.text, ids, similarities)
-                found = self._judge(request, vector, int(ids[0]), evidence, self._use)
+                found = self.gate.judge(request, vector, int(ids[0]), evidence, self._witness, self._use)
                 if found is not None:
                     return found
                 # The nearest one had expired and is gone now: the next nearest may still serve.
-
-    def _judge(
-        self, request: Request, vector: Vector, id: int, evidence: Evidence, use: Callable[[int], Completion | None]
-    ) -> Lookup | None:
-        """Decide on the nearest entry; None when it was to be served, but `use` finds it gone."""
-        similarity = evidence.similarity
-        verdict = self.policy.decide(request.namespace, evidence)
-        veto = vetoes(evidence, self.vetoes) if verdict.serve and self.vetoes else None
-        if veto is not None or not verdict.serve:
-            reason = "below_cutoff" if veto is None else f"veto_{veto}"
-            decision = Decision(Outcome.MISS, similarity, verdict.cutoff, id, reason)
-            return Lookup(decision, vector=vector, evidence=evidence)
-        completion = use(id)
-        if completion is None:
-            return None
-        decision = Decision(Outcome.SEMANTIC, similarity, verdict.cutoff, id)
-        return Lookup(decision, completion, vector, evidence, verdict.audit)
 
     def weigh(self, text: str, ids: Ids, similarities: Vector) -> Evidence:
         """Return what speaks for and against the first of the nearest entries, as far as the policy looks at it.
 
         :param ids: what the partition's index found, best first: one or more.
         """
-        if not self._weighs_texts:
+        if not self.gate.weighs_texts:
             return Evidence(cosine(float(similarities[0])))
         return self._witness.evidence(text, ids.tolist(), cosines(similarities.tolist()))
 

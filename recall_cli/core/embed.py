@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,42 @@ def reads_all(embedder: Embedder, text: str) -> bool:
     """
     ask = getattr(embedder, "reads_all", None)
     return ask is None or bool(ask(text))
+
+
+def read_vectors(embedder: Embedder, texts: Sequence[str]) -> Vector:
+    """Return `embed_many` with rows of zeros for texts that the embedder has not read: nothing is near them."""
+    vectors = embedder.embed_many(texts)
+    read = reads(embedder)
+    unread = [row for row, text in enumerate(texts) if not read(text)]
+    if unread:
+        vectors[unread] = 0.0
+    return vectors
+
+
+def reads(embedder: Embedder) -> Callable[[str], bool]:
+    """Return what tells whether a text's vector says what the text says; see `core.pieces`.
+
+    A text that was not read, or not to its end, may only be matched by identity. An embedder that cannot tell is
+    taken to read everything.
+    """
+    read: Callable[[str], bool] | None = getattr(embedder, "reads", None)
+    whole: Callable[[str], bool] | None = getattr(embedder, "reads_all", None)
+    if read is None:
+        return whole or _always
+    if whole is None:
+        return read
+    first, second = read, whole
+    return lambda text: first(text) and second(text)
+
+
+def reads_word(embedder: Embedder) -> Callable[[str], bool]:
+    """Return what tells whether one word's vector says what the word says."""
+    read: Callable[[str], bool] | None = getattr(embedder, "reads_word", None)
+    return read or _always
+
+
+def _always(text: str) -> bool:
+    return True
 
 
 class HashEmbedder:

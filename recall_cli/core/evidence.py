@@ -221,11 +221,11 @@ def _is_slip(odd: str, word: str) -> bool:
     """Return True when `odd` is a slip in the word, or in one that the word is the head of."""
     members = MEMBERS.get(word)
     if members is None:
-        return _one_slip(odd, word)
-    return any(_one_slip(odd, member) for member in members)
+        return one_slip(odd, word)
+    return any(one_slip(odd, member) for member in members)
 
 
-def _one_slip(a: str, b: str) -> bool:
+def one_slip(a: str, b: str) -> bool:
     """Return True when one inserted, missing, wrong or exchanged letter makes one of the other (two in long words)."""
     if a[0] != b[0] or len(b) < 4 or abs(len(a) - len(b)) > 2:
         return False

@@ -20,6 +20,7 @@ import orjson
 
 from recall_cli.core.doubts import FIELDS, row
 from recall_cli.core.embed import bundled_folder
+from recall_cli.core.policies import CHECKS
 from recall_cli.core.reading import Reading, read_text
 from recall_cli.core.sentence import SentenceModel, load_sentence_model
 from recall_cli.errors import RecallError, UsageError
@@ -85,9 +86,11 @@ def load_opinion() -> SecondOpinion:
 
 
 def opinion_of(name: str) -> SecondOpinion | None:
-    """Return what `--verify-on-hit` names where only the local opinion can be asked: "none" or "model"."""
-    if name not in ("none", "model"):
-        raise UsageError(f"there is no second opinion {name!r} here", hint="choose none or model (extra: verify)")
+    """Return the second opinion that `--verify-on-hit` names where only the local one can be asked; None for none."""
+    if name not in CHECKS:
+        raise UsageError(
+            f"there is no second opinion {name!r} here", hint="choose none, evidence or model (extra: verify)"
+        )
     return load_opinion() if name == "model" else None
 
 

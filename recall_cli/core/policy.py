@@ -7,10 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from recall_cli.errors import UsageError
-from recall_cli.types import Evidence, Verdict, Warn
+from recall_cli.types import Evidence, Policy, Verdict, Warn
 
 DEFAULT_TAU = 0.8
 """The cutoff most guides name. Not a recommendation: `recall bench` shows what it serves wrongly."""
+
+EXACT_ONLY = 1.0
+"""The cutoff from which only equal requests are served."""
 
 NAMES_SHOWN = 12
 """Namespaces that a warning lists: a log may have thousands."""
@@ -25,7 +28,7 @@ SURELY_BELOW_ONE = 0.99
 def cosine(similarity: float) -> float:
     """Return a computed similarity as a policy sees it: what is 1 but for rounding is 1.
 
-    Without this, tau = 1 would serve what is identical only when the rounding happens to fall well.
+    Without this, what is identical would seem to be less only because the rounding fell so.
     """
     return 1.0 if similarity > 1.0 - ROUNDING else similarity
 
@@ -42,14 +45,45 @@ def check_tau(tau: float) -> float:
     if not math.isfinite(tau) or not 0.0 <= tau <= 1.0:
         raise UsageError(
             f"the cutoff tau must be a similarity between 0 and 1, not {tau!r}",
-            hint="tau is cosine similarity: 1 serves only identical meaning, 0 serves anything. "
+            hint="tau is cosine similarity: 1 serves equal requests alone, 0 serves anything. "
             "If you have a cosine distance d, pass 1 - d.",
         )
     return tau
 
 
+class ExactPolicy:
+    """Serve nothing by meaning: only an equal request is a hit, and nothing needs to be embedded."""
+
+    name = "exact"
+    learns = False
+    candidates = 1
+
+    def decide(self, namespace: str, evidence: Evidence) -> Verdict:
+        """Return a no."""
+        return Verdict(False, EXACT_ONLY)
+
+    def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
+        """Ignore the label."""
+
+    def state(self) -> dict[str, Any]:
+        """Return its name."""
+        return {"policy": self.name}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Do nothing: there is no state."""
+
+
+def serves_by_meaning(policy: Policy) -> bool:
+    """Return whether a policy may ever serve a semantic hit; where none may, no text needs to be embedded."""
+    if isinstance(policy, StaticPolicy):
+        return min([policy.tau, *policy.taus.values()]) < EXACT_ONLY
+    return not isinstance(policy, ExactPolicy)
+
+
 class StaticPolicy:
     """Serve when similarity >= tau: one cutoff for all namespaces but those that have their own.
+
+    A cutoff of 1 serves nothing by meaning: two texts whose vectors are equal need not say the same.
 
     :param taus: cutoffs by namespace.
     """
@@ -65,7 +99,7 @@ class StaticPolicy:
     def decide(self, namespace: str, evidence: Evidence) -> Verdict:
         """Return whether the similarity reaches the namespace's cutoff."""
         tau = self.taus.get(namespace, self.tau)
-        return Verdict(evidence.similarity >= tau, tau)
+        return Verdict(tau <= evidence.similarity and tau < EXACT_ONLY, tau)
 
     def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
         """Ignore the label: a static cutoff does not learn."""

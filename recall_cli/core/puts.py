@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from recall_cli.core.embed import reads
 from recall_cli.core.rows import checked_query
 from recall_cli.errors import UsageError
 from recall_cli.types import Embedder, Put
@@ -23,6 +24,8 @@ def prepared(put: Put, embedder: Embedder, ttl: float | None) -> Put:
     vector = put.vector
     if put.request.exact_only:
         vector = None
+    elif not reads(embedder)(put.request.text):
+        vector = None  # it must not be found by meaning
     elif vector is None:
         vector = embedder.embed(put.request.text)
     if vector is not None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from blake3 import blake3
 
+from recall_cli.core.pieces import Pieces
 from recall_cli.errors import EmbedderError, extra_hint
 from recall_cli.types import Vector
 
@@ -57,6 +58,8 @@ class SentenceModel:
         tokenizer.no_padding()
         tokenizer.enable_truncation(MAX_TOKENS - 2)
         self._tokenizer = tokenizer
+        self._pieces = Pieces(self._ids, (BUNDLED_UNKNOWN,), tokenizer.get_vocab)
+        self.reads, self.reads_word = self._pieces.reads, self._pieces.reads_word
         self.bytes = len(weights)
         digest = blake3(b"recall sentence model 1\0" + weights)
         digest.update(tokenizer.to_str().encode())
@@ -78,6 +81,14 @@ class SentenceModel:
         plain = [text.encode("utf-8", "replace").decode() for text in texts]
         found: list[Encoding] = self._tokenizer.encode_batch(plain, add_special_tokens=False)
         return found
+
+    def reads_all(self, text: str) -> bool:
+        """Return whether all of a text goes into its vector: what lies beyond `MAX_TOKENS` does not."""
+        return len(text) < MAX_TOKENS - 2 or len(self._ids(text)) < MAX_TOKENS - 2
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self.encode([text])[0].ids
+        return ids
 
     def states(self, encoding: Encoding) -> Vector:
         """Return the last layer of one text, shape (tokens + 2, 384): [CLS] first, [SEP] last."""

@@ -60,6 +60,10 @@ class Witness:
             wrong=record.wrong,
         )
 
+    def text(self, id: int) -> str:
+        """Return the stored prompt of an entry, "" when it is gone."""
+        return self._text(id) or ""
+
     def group(self, id: int) -> int:
         """Return the answer group of an entry; one that joined no other is a group of its own."""
         record = self._records.get(id)

@@ -119,7 +119,7 @@ _NOT_STEMMED = listed("""
 
 _PARTS = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W_぀-ヿ㐀-鿿가-힯]+(?:'[a-z]+)?")
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
-_AFTER_DIGITS = listed("am pm st nd rd th kg km cm mm mb gb tb kb ml mg ms px oclock")
+AFTER_DIGITS = listed("am pm st nd rd th kg km cm mm mb gb tb kb ml mg ms px oclock")
 
 
 class Word(NamedTuple):
@@ -257,7 +257,7 @@ def _part(part: str, tokens: list[str]) -> int:
         return NEGATION
     if any(c.isdigit() for c in base):
         # The digits are `core.numbers`' business; letters that belong to a code ("p60", "2fa") stay a word.
-        tokens += [canonical(run) for run in _LETTERS.findall(base) if run not in _AFTER_DIGITS]
+        tokens += [canonical(run) for run in _LETTERS.findall(base) if run not in AFTER_DIGITS]
         return NUMBER
     if base in _ALWAYS_NUMBER:
         return NUMBER

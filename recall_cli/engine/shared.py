@@ -17,6 +17,7 @@ import numpy as np
 
 from recall_cli.core.auto import AutoIndex
 from recall_cli.core.cache import Cache
+from recall_cli.core.floor import UNREAD
 from recall_cli.core.policy import cosines
 from recall_cli.core.recent import Recent
 from recall_cli.core.store import NotAtHand
@@ -71,7 +72,7 @@ class SharedCache(Cache):
         store: PostgresStore,
         make_index: Callable[[int], Index] = AutoIndex,
         ttl: float | None = None,
-        vetoes: frozenset[str] = frozenset(),
+        vetoes: frozenset[str] | None = None,
         later: Callable[[Callable[[], None]], object] | None = None,
         held_bytes: int = HELD_BYTES,
         clock: Callable[[], float] = time.time,
@@ -123,7 +124,7 @@ class SharedCache(Cache):
 
     def weigh(self, text: str, ids: Ids, similarities: Vector) -> Evidence:
         """Return the evidence of the nearest. Raises NotAtHand before a policy that counts its decisions takes one."""
-        if self._weighs_texts and int(ids[0]) not in self._answers:
+        if self.gate.weighs_texts and int(ids[0]) not in self._answers:
             raise NotAtHand(int(ids[0]))
         return super().weigh(text, ids, similarities)
 
@@ -220,26 +221,29 @@ class SharedCache(Cache):
         stored = self.stored(request)
         if stored is not None:
             return stored
-        if request.exact_only:
+        if request.exact_only or not self.gate.by_meaning:
             return Lookup(Decision(Outcome.MISS, reason="exact_only"))
+        if not self._reads(request.text):
+            return Lookup(Decision(Outcome.MISS, reason=UNREAD))
         vector = self.embedder.embed(request.text)
         if not vector.any():
             return Lookup(Decision(Outcome.MISS, reason="no_known_token"), vector=vector)
         near = pg_index.nearest(self.shared, request.partition, vector, self._candidates, self._clock())
         if not near:
             return Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
-        found = self._judge(request, vector, near[0].entry.id, self._weigh_near(request.text, near), self._fetch)
-        return found or Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
-
-    def _weigh_near(self, text: str, near: Sequence[pg_index.Near]) -> Evidence:
-        """Return the evidence of the first of the neighbours that the database found."""
-        ids, similarities = [one.entry.id for one in near], [one.similarity for one in near]
-        if not self._weighs_texts:
-            return super().weigh(text, np.array(ids), np.array(similarities, np.float32))
         witness = Witness({one.entry.id: one.text for one in near}.get)
         for one in near:
             entry = one.entry
             witness.join(entry.id, entry.id if entry.group is None else entry.group, entry.labels, entry.wrong)
+        evidence = self._weigh_near(request.text, near, witness)
+        found = self.gate.judge(request, vector, near[0].entry.id, evidence, witness, self._fetch)
+        return found or Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
+
+    def _weigh_near(self, text: str, near: Sequence[pg_index.Near], witness: Witness) -> Evidence:
+        """Return the evidence of the first of the neighbours that the database found."""
+        ids, similarities = [one.entry.id for one in near], [one.similarity for one in near]
+        if not self.gate.weighs_texts:
+            return super().weigh(text, np.array(ids), np.array(similarities, np.float32))
         return witness.evidence(text, ids, cosines(similarities))
 
     def _bring(self, id: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import BinaryIO, cast
 
@@ -11,7 +12,8 @@ from recall_cli.core.auto import AutoIndex
 from recall_cli.core.cache import Cache
 from recall_cli.core.embed import make_embedder, reference_model
 from recall_cli.core.index import index_maker
-from recall_cli.core.policy import DEFAULT_TAU
+from recall_cli.core.policies import vetoes_of
+from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
 from recall_cli.core.request import text_request
 from recall_cli.core.sqlite import SqliteStore
 from recall_cli.core.table import TableEmbedder
@@ -23,7 +25,7 @@ from recall_cli.measure.bench_rows import REFERENCE, Case, ratios, reference_row
 from recall_cli.measure.bench_warnings import warnings
 from recall_cli.measure.result import new_result
 from recall_cli.measure.timing import Arm, interleave, one_thread, sketch, timer_floor_ns
-from recall_cli.types import Embedder, Progress, Result, Warn
+from recall_cli.types import Embedder, Progress, Put, Result, Vector, Warn
 
 NAMESPACE = "recall-bench"
 """Bench entries have a partition of their own, also in a store that holds others."""
@@ -51,8 +53,8 @@ class Plan:
     warmup: int = 200
     prompts: str | None = None
     reference: bool = False
-    verify_on_hit: str = "none"
-    """"model" also measures the local second opinion."""
+    verify_on_hit: str = "auto"
+    """What a hit must pass beside the policy (`core.policies.CHECKS`); model also measures the local second opinion."""
     store: str | None = None
     seed: int = 0
 
@@ -103,6 +105,7 @@ def run(plan: Plan, *, progress: Progress | None = None, stdin: BinaryIO | None 
     result.summary |= {
         "timer_floor_us": floor / 1_000,
         "workload": {"name": work.name, "version": work.version, "source": work.source, "skipped": dict(work.skipped)},
+        "cutoff_alone": {case.name: check.rates(case.alone) for case in cases if case.alone is not None},
         "by_kind": {case.name: check.by_kind(case.tally) for case in cases},
         "samples": {
             f"{name}.{arm.name}": sketch(arm)
@@ -162,18 +165,15 @@ def _case(plan: Plan, teacher: Teacher, embedder: Embedder, work: prompts.Worklo
     """Fill a cache, then look every query up once: the rates, and the check before the clock."""
     store = SqliteStore(plan.store, embedder=embedder) if plan.store else None
     policy = teacher.policy()
-    cache = Cache(embedder=embedder, policy=policy, store=store, make_index=index_maker(plan.index, embedder.dim))
+    vetoes = vetoes_of(plan.verify_on_hit, policy)
+    make_index = index_maker(plan.index, embedder.dim)
+    cache = Cache(embedder=embedder, policy=policy, store=store, make_index=make_index, vetoes=vetoes)
     try:
         # After the cache is made: a user's store brings what its own policy has learned.
         teacher.teach(policy, embedder)
         _forget_entries(cache)
         vectors = embedder.embed_many(texts)
-        ids = []
-        for text, vector in zip(texts, vectors, strict=True):
-            id = cache.put(text_request(text, NAMESPACE), check.BENCH_ANSWER, vector)
-            assert id is not None  # no byte cap is set
-            ids.append(id)
-        seed_ids = ids[: work.preloaded]
+        seed_ids = _fill(cache, texts, vectors)[: work.preloaded]
 
         def exact() -> bool:
             return _kind(plan, cache) == "exact"
@@ -183,10 +183,32 @@ def _case(plan: Plan, teacher: Teacher, embedder: Embedder, work: prompts.Worklo
         # the lookups are timed on, and a stored prompt would be an exact hit.
         replayed = seed_ids[work.preloaded :]
         cache.delete(replayed[len(replayed) // 2 :])
+        alone = _alone(plan, work, cache, texts, vectors) if vetoes and plan.policy == STATIC else None
     except BaseException:
         _put_away(cache, plan)
         raise
-    return Case(embedder, cache, size=len(texts), tally=tally, index=_label(plan, cache))
+    return Case(embedder, cache, size=len(texts), tally=tally, index=_label(plan, cache), alone=alone)
+
+
+def _fill(cache: Cache, texts: Sequence[str], vectors: Vector) -> list[int]:
+    """Store the texts; return the ids of their entries."""
+    puts = [
+        Put(text_request(text, NAMESPACE), check.BENCH_ANSWER, vector)
+        for text, vector in zip(texts, vectors, strict=True)
+    ]
+    ids = []
+    for put in puts:
+        id = cache.put_many([put])[0]
+        assert id is not None  # no byte cap is set
+        ids.append(id)
+    return ids
+
+
+def _alone(plan: Plan, work: prompts.Workload, beside: Cache, texts: Sequence[str], vectors: Vector) -> check.Tally:
+    """Return what the bare cutoff answers to the same queries: what it serves wrongly stays in sight."""
+    cache = Cache(embedder=beside.embedder, policy=StaticPolicy(plan.tau), vetoes=frozenset())
+    seed_ids = _fill(cache, texts, vectors)[: work.preloaded]
+    return check.tally(cache, work.queries, seed_ids, NAMESPACE, vectors, exact=lambda: False)
 
 
 def _kind(plan: Plan, cache: Cache) -> str:

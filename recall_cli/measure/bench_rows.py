@@ -25,6 +25,8 @@ class Case:
     size: int
     tally: check.Tally
     index: str
+    alone: check.Tally | None = None
+    """What the cutoff answers without the evidence's vetoes; None where they are off or the policy is another."""
     arms: dict[str, Arm] = field(default_factory=dict)
 
     @property

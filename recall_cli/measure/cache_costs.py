@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from recall_cli.core.embed import reads, reads_word
 from recall_cli.errors import UsageError
 from recall_cli.measure.rates import ZERO
 from recall_cli.measure.token_estimate import size
@@ -81,6 +82,7 @@ class Metered:
         self.texts = 0
         self.cpu_s = 0.0
         self._size = 0.0
+        self.reads, self.reads_word = reads(embedder), reads_word(embedder)
 
     def embed(self, text: str) -> Vector:
         """Return the vector of one text, shape (dim,)."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recall_cli.core.compare import Comparator
-from recall_cli.core.embed import DEFAULT_EMBEDDER, make_embedder
+from recall_cli.core.embed import DEFAULT_EMBEDDER, make_embedder, read_vectors
 from recall_cli.core.judge import Judge
 from recall_cli.core.request import parse_body
 from recall_cli.errors import InputError
@@ -24,7 +24,8 @@ from recall_cli.logs.clean import clean
 from recall_cli.logs.read import read_log
 from recall_cli.logs.tally import Tally
 from recall_cli.measure import eval_static
-from recall_cli.measure.eval_texts import TextEvidence, numbers
+from recall_cli.measure.eval_texts import numbers
+from recall_cli.measure.floors import TextEvidence
 from recall_cli.measure.replay import time_order
 from recall_cli.measure.savings import reading
 from recall_cli.measure.savings_rows import SAMPLED, exclusion
@@ -101,7 +102,7 @@ def load(
         )
     texts = [request.text for request in asked.requests]
     own = make_embedder(embedder)
-    vectors = own.embed_many(texts)
+    vectors = read_vectors(own, texts)
     names = sorted({clean(request.namespace) for request in asked.requests})
     spaces = {space: place for place, space in enumerate(names)}
     # The rules' constants were measured with the bundled embedder: another one would mean something else by 0.45.
@@ -119,6 +120,7 @@ def load(
         wall=_walls(asked.requests, vectors),
         same=verdicts,
         prompts=texts,
+        embedder=embedder,
     )
     source = LoggedStream(name, questions, asked, verdicts, rules, allow_sampled, judge)
     if judge is not None:

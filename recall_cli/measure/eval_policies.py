@@ -12,6 +12,7 @@ import numpy as np
 
 from recall_cli.core.adaptive import AdaptivePolicy
 from recall_cli.core.opinion import SecondOpinion, opinion_of
+from recall_cli.core.policies import vetoes_of
 from recall_cli.core.policy import DEFAULT_TAU, StaticPolicy
 from recall_cli.core.prior import shipped
 from recall_cli.errors import UsageError
@@ -20,9 +21,10 @@ from recall_cli.measure.trace import Agrees, Stream, Tally, Trace, replay
 from recall_cli.types import Evidence, Verdict
 
 STATIC, BEST, ORACLE, NAIVE, ADAPTIVE = "static@0.8", "static@best", "oracle/namespace", "naive/namespace", "adaptive"
-POLICIES = (STATIC, BEST, ORACLE, NAIVE, ADAPTIVE)
 GIVEN = "static"
-"""The cutoffs the user gave, where there are any for single namespaces."""
+"""What the product does by default: the cutoffs the user gave, under the floor and the evidence's vetoes."""
+POLICIES = (STATIC, BEST, ORACLE, NAIVE, ADAPTIVE)
+"""STATIC is the bare cutoff that guides name, without the vetoes: it stays to show what it serves wrongly."""
 HINDSIGHT = (BEST, ORACLE)
 """Policies that nobody could run: their cutoff is chosen with the whole stream known."""
 TEXTS_HINT = "evaluate it on texts: --workload text-world, --classes FILE, --log FILE or --pairs FILE"
@@ -64,9 +66,10 @@ class Settings:
     """Answers dealt out at random: a sound policy then serves about nothing."""
     prior: bool = True
     """Whether a policy that sees texts starts from the shipped weights; vectors alone have no evidence to weigh."""
-    verify_on_hit: str = "none"
-    """"model": what a policy would serve is asked of the local second opinion first. The cutoffs that are swept over
-    a whole stream at once (static@..., oracle) know none."""
+    verify_on_hit: str = "auto"
+    """What GIVEN must pass on texts beside its cutoff (`core.policies.CHECKS`). model: what a policy would serve is
+    asked of the local second opinion first. The cutoffs that are swept over a whole stream at once (static@...,
+    oracle) stand on the floor and know nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +170,9 @@ def _tally(
     if policy == ORACLE:
         return eval_static.oracle(table, target)
     if policy == GIVEN:
-        return replay(trace, StaticPolicy(settings.tau, settings.taus), luck)
+        given = StaticPolicy(settings.tau, settings.taus)
+        texts = trace.stream.prompts is not None
+        return replay(trace, given, luck, vetoes_of(settings.verify_on_hit, given) if texts else frozenset())
     if policy == NAIVE:
         return replay(trace, NaivePolicy(target, settings.verify_sample, seed), luck)
     return replay(trace, adaptive(target, seed, settings, texts=trace.stream.pair is not None), luck)

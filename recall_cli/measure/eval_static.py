@@ -57,6 +57,9 @@ def grid(trace: Trace, taus: tuple[float, ...] = TAUS) -> Grid:
                 first = stored.argmax(axis=1)
                 close = similarities[near[first]] >= cutoffs[:, 0]
                 served = stored[np.arange(len(taus)), first] & close & ~repeated
+                for one in np.unique(near[first][served]).tolist():
+                    if trace.refusal(row, int(members[one])):
+                        served &= near[first] != one
                 hits[:, cell] += served
                 if stream.same is None:
                     wrong[:, cell] += served & (answers[near[first]] != answers[i])

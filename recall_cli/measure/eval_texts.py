@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from recall_cli.core.embed import DEFAULT_EMBEDDER, make_embedder
-from recall_cli.core.evidence import Facts, compare, facts
+from recall_cli.core.embed import DEFAULT_EMBEDDER, read_vectors
 from recall_cli.measure import textworld
+from recall_cli.measure.floors import TextEvidence, embedder_of
 from recall_cli.measure.trace import Stream
-from recall_cli.types import Embedder, Evidence, Vector
+from recall_cli.types import Embedder, Vector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,6 +50,7 @@ class Classes:
     """Texts drawn from each namespace for one stream; None takes all."""
     evidence: bool = True
     """Whether the policy sees what the texts themselves tell, not their vectors alone."""
+    embedder: str = DEFAULT_EMBEDDER
 
     @classmethod
     def of(
@@ -69,9 +69,10 @@ class Classes:
             texts,
             tuple(item.answer_class for item in items),
             tuple(item.namespace for item in items),
-            embedder.embed_many(texts),
+            read_vectors(embedder, texts),
             limit,
             evidence,
+            embedder.name,
         )
 
     def stream(self, seed: int) -> Stream:
@@ -84,7 +85,9 @@ class Classes:
             limit = self.limit if self.limit is None or isinstance(self.limit, int) else self.limit.get(name)
             picked.append(rng.permutation(members)[:limit])
         order = rng.permutation(np.concatenate(picked))
-        stream = _stream(self.name, self.texts, self.classes, self.namespaces, self.vectors, self.evidence)
+        stream = _stream(
+            self.name, self.texts, self.classes, self.namespaces, self.vectors, self.evidence, self.embedder
+        )
         return stream.reordered(order)
 
 
@@ -107,15 +110,10 @@ class TextWorld:
             [item.text for item in items],
             [item.answer_class for item in items],
             [item.namespace for item in items],
-            _embedder(self.embedder).embed_many([item.text for item in items]),
+            read_vectors(embedder_of(self.embedder), [item.text for item in items]),
             self.evidence,
+            self.embedder,
         )
-
-
-@cache
-def _embedder(name: str) -> Embedder:
-    """Load an embedder once a process: each seed of a text world embeds its own prompts."""
-    return make_embedder(name)
 
 
 def _stream(
@@ -125,35 +123,16 @@ def _stream(
     namespaces: Sequence[str],
     vectors: Vector,
     evidence: bool,
+    embedder: str,
 ) -> Stream:
     names, namespace = np.unique(np.array(namespaces), return_inverse=True)
     # A class means the same answer only inside its namespace, and no cache looks beyond it anyway.
     answer = numbers(list(zip(namespaces, classes, strict=True)))
     text = numbers(list(zip(namespaces, texts, strict=True)))
-    stream = Stream(name, tuple(names.tolist()), namespace, vectors, answer, text, prompts=texts)
+    stream = Stream(name, tuple(names.tolist()), namespace, vectors, answer, text, prompts=texts, embedder=embedder)
     if evidence:
         stream.pair = TextEvidence(texts)
     return stream
-
-
-class TextEvidence:
-    """What two texts tell about each other; each text is read once, when it is first needed."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._texts = texts
-        self._facts: dict[int, Facts] = {}
-
-    def __call__(self, i: int, j: int) -> Evidence:
-        """Return the evidence of the texts at these positions."""
-        found = Evidence(0.0)
-        compare(self._read(i), self._read(j), found)
-        return found
-
-    def _read(self, i: int) -> Facts:
-        known = self._facts.get(i)
-        if known is None:
-            known = self._facts[i] = facts(self._texts[i])
-        return known
 
 
 def numbers(keys: Sequence[Any]) -> Ints:

@@ -12,9 +12,12 @@ import orjson
 
 from recall_cli.core import doubts
 from recall_cli.core.dbfile import is_database
+from recall_cli.core.decide import Gate
 from recall_cli.core.embed import make_embedder
-from recall_cli.core.evidence import check_vetoes, evidence, vetoes
+from recall_cli.core.evidence import check_vetoes, evidence
+from recall_cli.core.floor import NOT_TOLD_APART, UNREAD
 from recall_cli.core.opinion import opinion_of
+from recall_cli.core.policies import vetoes_of
 from recall_cli.core.policy import StaticPolicy, cosine, unknown_namespaces
 from recall_cli.core.request import differing_fields, parse_body, text_request
 from recall_cli.core.sqlite import SqliteStore
@@ -22,7 +25,12 @@ from recall_cli.core.text_facts import facts, is_anaphoric
 from recall_cli.errors import InputError, UsageError
 from recall_cli.measure.result import new_result
 from recall_cli.measure.source import Found, as_file, read_source, shown
-from recall_cli.types import Bypass, Embedder, Json, Request, Result, Warn
+from recall_cli.types import Bypass, Embedder, Evidence, Json, Request, Result, Warn
+
+MEANINGS = {
+    UNREAD: "the embedder does not hold its words, script or symbols; only an equal request may be answered",
+    NOT_TOLD_APART: "the two texts differ in order, case, symbols, numbers or words that their vectors do not tell",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +45,9 @@ class Plan:
     tau: float = 0.8
     taus: Mapping[str, float] = field(default_factory=dict)
     """Cutoffs of single namespaces."""
-    veto: tuple[str, ...] = ()
-    verify_on_hit: str = "none"
+    veto: tuple[str, ...] | None = None
+    """None: those that `verify_on_hit` says."""
+    verify_on_hit: str = "auto"
     k: int = 5
     show_text: bool = True
 
@@ -46,11 +55,12 @@ class Plan:
 def run(plan: Plan) -> Result:
     """Return one row a candidate, nearest first: its evidence, and which gate would say no. Raises InputError."""
     policy = StaticPolicy(plan.tau, plan.taus)
-    veto = check_vetoes(plan.veto)
+    veto = vetoes_of(plan.verify_on_hit, policy) if plan.veto is None else check_vetoes(plan.veto)
     opinion = opinion_of(plan.verify_on_hit)
     if plan.k < 1:
         raise UsageError("-k must be at least 1", hint="5 candidates are the default")
     embedder = make_embedder(plan.embedder)
+    door = Gate(embedder, policy, veto)
     asked, body = _asked(plan.prompt)
     stored, warnings = _stored(plan.against, embedder)
     vectors = embedder.embed_many([s.request.text for s in stored])
@@ -67,7 +77,7 @@ def run(plan: Plan) -> Result:
         # One is told from its rivals, which are what the same lookup could find.
         others = [other for other in near if other[1] != at and _together(stored, other[1], at)]
         found = evidence(query, facts(stored[at].request.text), similarity, others, group=at)
-        gate = _gate(asked, stored[at], body, policy, found, veto)
+        gate = _gate(asked, stored[at], body, door, found)
         said = opinion.logit(asked.text, stored[at].request.text) if opinion else None
         if opinion and said is not None and not gate and said > opinion.weights.limit:
             gate = f"second opinion: the logit of a wrong answer is {said:.2f}, over {opinion.weights.limit:g}"
@@ -111,23 +121,25 @@ def _outcome(asked: Request, stored: Sequence[Found], first: dict[str, Any]) -> 
     return "SEMANTIC" if first["serves"] else "MISS"
 
 
-def _gate(
-    asked: Request, candidate: Found, body: Json | None, policy: StaticPolicy, found: Any, veto: frozenset[str]
-) -> str:
+def _gate(asked: Request, candidate: Found, body: Json | None, door: Gate, found: Evidence) -> str:
     """Return the first thing that forbids serving the candidate, "" when nothing does."""
     if asked.exact_only:
         return "exact_only: this request may be answered by an equal one alone"
     if is_anaphoric(asked.text):
         return "anaphoric: what it means hangs on what was said before"
+    if not door.floor.reads(asked.text):
+        return f"{UNREAD}: {MEANINGS[UNREAD]}"
     if candidate.request.partition != asked.partition:
         if body is None or candidate.body is None:
             return "partition: it belongs to another model, system prompt, conversation or tenant"
         return "partition: differs in " + ", ".join(differing_fields(body, candidate.body))
-    verdict = policy.decide(asked.namespace, found)
+    verdict = door.policy.decide(asked.namespace, found)
     if not verdict.serve:
         return f"cutoff: similarity {found.similarity:.4f} is under {verdict.cutoff:g}"
-    refused = vetoes(found, veto)
-    return f"veto: {refused}" if refused else ""
+    reason = door.refusal(asked.text, candidate.request.text, found)
+    if reason in MEANINGS:
+        return f"{reason}: {MEANINGS[reason]}"
+    return reason.replace("veto_", "veto: ", 1)
 
 
 def _asked(prompt: str) -> tuple[Request, Json | None]:

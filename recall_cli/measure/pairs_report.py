@@ -23,7 +23,7 @@ NAMES = {
 """What the scorings are called in the document."""
 
 
-def run(path: str, *, embedder: str = "static", tau: float = 0.8, verify_on_hit: str = "none", seed: int = 0) -> Result:
+def run(path: str, *, embedder: str = "static", tau: float = 0.8, verify_on_hit: str = "auto", seed: int = 0) -> Result:
     """Return the trap report as rows (what a cutoff of tau serves), and the scorings' comparison as summary.
 
     :param verify_on_hit: "model" scores the pairs by the local second opinion as well.

@@ -13,8 +13,8 @@ import numpy as np
 from recall_cli.core.compare import Comparator
 from recall_cli.core.embed import DEFAULT_EMBEDDER, make_embedder
 from recall_cli.core.opinion import opinion_of
-from recall_cli.core.policies import make_policy
-from recall_cli.core.policy import DEFAULT_TAU
+from recall_cli.core.policies import make_policy, vetoes_of
+from recall_cli.core.policy import DEFAULT_TAU, ExactPolicy
 from recall_cli.errors import UsageError
 from recall_cli.logs.ahead import read_ahead
 from recall_cli.logs.files import log_files
@@ -89,8 +89,8 @@ class Plan:
     confidence: float = 0.9
     verify_sample: float = 0.05
     """Share of its hits that the adaptive policy has checked; each costs a call."""
-    verify_on_hit: str = "none"
-    """"model": a local second opinion is asked of what would be served."""
+    verify_on_hit: str = "auto"
+    """What a hit must pass beside the policy: see `core.policies.CHECKS`."""
     ttl: str = TTLS
     capacity: str = CAPACITIES
     sample: float = 1.0
@@ -131,7 +131,11 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
             texts=embedder is not None,
             sample=plan.sample,
         )
-        semantic = None if embedder is None else Semantic(embedder, policy, folder, opinion)
+        semantic = (
+            None
+            if embedder is None
+            else Semantic(embedder, policy, folder, opinion, vetoes_of(plan.verify_on_hit, policy))
+        )
         found = replay_rows(rows, tiers=tiers, semantic=semantic, progress=progress)
         told = money(plan.money, rows, found, embedder, uncounted, seed=plan.seed)
         result.summary = _summary(plan, rows, found, told) | told
@@ -155,7 +159,7 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
 
 def _opinions(plan: Plan, found: Replayed) -> dict[str, Any] | None:
     """Return how often the second opinion was asked and refused, None without one."""
-    if plan.verify_on_hit == "none" or found.walked is None:
+    if plan.verify_on_hit != "model" or found.walked is None:
         return None
     walked = found.walked
     return {"asked": walked.asked, "refused": walked.refused, "cpu_s": round(walked.opinion_cpu_s, 3)}
@@ -169,6 +173,8 @@ def _tiers(plan: Plan) -> tuple[str, ...]:
         raise UsageError(said, hint="choose exact, exact,normalised or exact,normalised,semantic")
     if not 0 < plan.sample <= 1:
         raise UsageError(f"the share to sample must be above 0 and at most 1, not {plan.sample}", hint="0.1 is 10 %")
+    if plan.policy == ExactPolicy.name:
+        named = [tier for tier in named if tier != SEMANTIC]
     return tuple(tier for tier in TIERS if tier in named)
 
 

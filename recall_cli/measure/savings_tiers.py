@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recall_cli.core.compare import Comparator
+from recall_cli.core.decide import Gate
+from recall_cli.core.embed import read_vectors
+from recall_cli.core.evidence import evidence
 from recall_cli.core.opinion import SecondOpinion
+from recall_cli.core.text_facts import facts
 from recall_cli.measure import replay
 from recall_cli.measure.columns import Workspace, number
 from recall_cli.measure.replay import NO_TEXT, NOBODY, Timing, served_by_key
@@ -103,6 +107,8 @@ class Semantic:
     folder: Workspace
     opinion: SecondOpinion | None = None
     """Asked of what the policy would serve."""
+    vetoes: frozenset[str] | None = None
+    """Checks that forbid a hit; None: the policy's own."""
 
 
 def replay_rows(
@@ -174,6 +180,13 @@ def _walk(rows: Rows, found: Replayed, semantic: Semantic, progress: Progress | 
     key = found.normal if NORMALISED in found.tiers else found.key
     walls, _ = number(partition)
     calls = Calls(found.time, key, walls, vector[text], vectors)
+    gate = Gate(semantic.embedder, semantic.policy, semantic.vetoes)
+
+    def refusal(at: int, other: int) -> str:
+        one, two = (rows.texts.read(int(place[call])) for call in (at, other))
+        return gate.refusal(one, two, evidence(facts(one), facts(two), 0.0))
+
+    calls.refusal = refusal
     opinion = semantic.opinion
     if opinion is not None:
 
@@ -196,7 +209,8 @@ def _walk(rows: Rows, found: Replayed, semantic: Semantic, progress: Progress | 
     if not semantic.policy.learns:
         # A policy that learns would learn something else there: there is no honest figure of it.
         prompt, _ = number(rows.columns.read("plain" if NORMALISED in found.tiers else "text")[row])
-        pooled = walk(Calls(found.time, prompt, np.zeros_like(walls), vector[text], vectors), semantic.policy)
+        open_calls = Calls(found.time, prompt, np.zeros_like(walls), vector[text], vectors, refusal=refusal)
+        pooled = walk(open_calls, semantic.policy)
         hit = (pooled.served_by != NOBODY) | (served_by_key(prompt, found.time) != NOBODY)
         found.pooled[SEMANTIC] = int(np.sum(hit))
 
@@ -213,5 +227,5 @@ def _embed(rows: Rows, places: Column, semantic: Semantic, progress: Progress | 
         if progress is not None:
             progress(at, len(places), "embedding")
         batch = [rows.texts.read(place) for place in places[at : at + EMBED_BATCH].tolist()]
-        vectors[at : at + len(batch)] = semantic.embedder.embed_many(batch)
+        vectors[at : at + len(batch)] = read_vectors(semantic.embedder, batch)
     return vectors

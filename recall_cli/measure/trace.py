@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from recall_cli.core.evidence import history
+from recall_cli.core.evidence import history, vetoes
 from recall_cli.core.policy import cosine
+from recall_cli.measure.floors import TextEvidence, floor_of
 from recall_cli.types import Evidence, Policy, Vector
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Stream:
     """Where answers have no classes but are compared two by two: the truth, in place of `answer`."""
     prompts: Sequence[str] | None = None
     """The texts, where there are any: what a second opinion reads."""
+    embedder: str | None = None
+    """Whose vectors they are: it tells which of the prompts it has read."""
     agrees: Agrees | None = None
     """A second opinion of (question, candidate) before a hit is served."""
 
@@ -91,6 +94,7 @@ class Stream:
             None if self.wall is None else self.wall[order],
             None if self.same is None else Reordered(self.same, order),
             None if self.prompts is None else [self.prompts[i] for i in order.tolist()],
+            self.embedder,
         )
 
     def with_answers_of(self, order: Ints) -> None:
@@ -151,6 +155,10 @@ class Trace:
         self.partitions = stream.partitions()
         self.partition = [0] * n
         self._pairs: dict[tuple[int, int], Evidence] = {}
+        self._refusals: dict[tuple[int, int], str] = {}
+        self._texts: TextEvidence | None = None
+        self.read: list[bool] = np.any(stream.vectors, axis=1).tolist()
+        """Whether a question has a vector: one that was not read may be matched by identity alone."""
         for number, members in enumerate(self.partitions):
             for row in members.tolist():
                 self.partition[row] = number
@@ -181,6 +189,23 @@ class Trace:
         found = self._pairs.get((i, j))
         if found is None:
             found = self._pairs[i, j] = self.stream.pair(i, j)
+        return found
+
+    def weighed(self, i: int, j: int) -> Evidence:
+        """Return the evidence of two texts, also where no policy is shown it."""
+        if self.stream.pair is None and self._texts is None and self.stream.prompts is not None:
+            self._texts = TextEvidence(self.stream.prompts)
+        return self.pair(i, j) if self._texts is None else self._texts(i, j)
+
+    def refusal(self, i: int, j: int) -> str:
+        """Return why the floor keeps an earlier question's answer from a question, "" where it does not."""
+        prompts = self.stream.prompts
+        if prompts is None or self.stream.embedder is None:
+            return ""
+        found = self._refusals.get((i, j))
+        if found is None:
+            floor = floor_of(self.stream.embedder)
+            found = self._refusals[i, j] = floor.refusal(prompts[i], prompts[j], self.weighed(i, j))
         return found
 
 
@@ -246,14 +271,17 @@ class CacheReplay:
         return best, first, first - float(similarities[other])
 
 
-def replay(trace: Trace, policy: Policy, luck: NDArray[np.float64]) -> Tally:
+def replay(trace: Trace, policy: Policy, luck: NDArray[np.float64], forbidding: frozenset[str] = frozenset()) -> Tally:
     """Run a policy over the stream, strictly in time order: decide, then learn.
 
     It sees labels of misses and of audited hits alone. A miss is stored, and so is the fresh answer of an
     audit that showed another one. An audit that says "different" asks once more and stands only if that
     says so too. Where nobody can tell there is no label: a miss is stored, a hit stands (see `Cache.learn`).
 
+    What the floor refuses is a miss that teaches nothing, as in the cache.
+
     :param luck: uniform numbers, shape (n, 2): the comparator's errors, the same for every policy.
+    :param forbidding: the checks of the evidence that make a miss of a hit (`core.evidence.VETOES`).
     """
     stream, cache = trace.stream, CacheReplay(trace)
     cells = 2 * len(stream.namespaces)
@@ -267,7 +295,7 @@ def replay(trace: Trace, policy: Policy, luck: NDArray[np.float64]) -> Tally:
             continue
         cell = 2 * namespace + trace.half[i]
         tally.queries[cell] += 1
-        found = cache.candidate(i, policy.candidates)
+        found = cache.candidate(i, policy.candidates) if trace.read[i] else None
         if found is None:
             cache.insert(i, i)
             continue
@@ -277,6 +305,11 @@ def replay(trace: Trace, policy: Policy, luck: NDArray[np.float64]) -> Tally:
         evidence.history = history(cache.labels[j], cache.wrong[j])
         name = stream.namespaces[namespace]
         verdict = policy.decide(name, evidence)
+        if verdict.serve and trace.refusal(i, j):
+            cache.insert(i, i)
+            continue
+        if verdict.serve and forbidding and vetoes(trace.weighed(i, j), forbidding) is not None:
+            verdict.serve = False
         if verdict.serve and stream.agrees is not None and not stream.agrees(i, j):
             # What a second opinion refuses is a miss, as it is to the proxy.
             verdict.serve = False

@@ -60,6 +60,8 @@ class Calls:
     names: Sequence[str] = ()
     read: Callable[[int], str] | None = None
     """Returns a call's text: for policies that look at more than the similarity."""
+    refusal: Callable[[int, int], str] | None = None
+    """Of (call, earlier call): why the cache would not serve what the policy would, "" where it does."""
     agrees: Callable[[int, int], bool] | None = None
     """A second opinion on (call, earlier call) before a hit is served."""
     same: SameAnswer | None = None
@@ -105,6 +107,11 @@ class _Cache:
             return None
         evidence = self._evidence(at, ids.tolist(), [cosine(s) for s in similarities.tolist()])
         verdict = self.policy.decide(self._space(at), evidence)
+        if verdict.serve and self.calls.refusal is not None:
+            reason = self.calls.refusal(at, int(ids[0]))
+            if reason and not reason.startswith("veto_"):
+                return None  # never served, so its answer teaches nothing of what is
+            verdict.serve = not reason
         if verdict.serve and self.calls.agrees is not None:
             self.opinions += 1
             before = process_time()

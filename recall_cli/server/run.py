@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from recall_cli.core.cache import Cache
 from recall_cli.core.embed import make_embedder
-from recall_cli.core.evidence import VETOES
 from recall_cli.core.index import index_maker
-from recall_cli.core.policies import labels_version, make_policy
+from recall_cli.core.policies import labels_version, make_policy, vetoes_of
 from recall_cli.core.policy import DEFAULT_TAU
 from recall_cli.core.sqlite import SqliteStore
 from recall_cli.core.store import MemoryStore
@@ -124,7 +123,7 @@ class Server:
             "policy": self.policy,
             "make_index": index_maker(plan.index, embedder.dim),
             "ttl": plan.ttl,
-            "vetoes": frozenset(VETOES) if settings.verify_on_hit == "evidence" else frozenset(),
+            "vetoes": vetoes_of(settings.verify_on_hit, self.policy),
             "later": lambda change: self.keeper.write(change),
         }
         self.replica: Replica | None = None

@@ -11,7 +11,7 @@ OPENAI_URL = "https://api.openai.com"
 ANTHROPIC_URL = "https://api.anthropic.com"
 
 SCOPES = ("user", "credential", "all")
-OPINIONS = ("none", "evidence", "model")
+OPINIONS = ("auto", "none", "evidence", "model")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 MIB = 1 << 20
@@ -60,7 +60,8 @@ class Settings:
     credential_headers: tuple[str, ...] = ()
     """Headers beside the usual ones that tell callers apart."""
     verify_sample: float = 0.05
-    verify_on_hit: str = "none"
+    verify_on_hit: str = "auto"
+    """auto: evidence where one cutoff serves, none under a policy that weighs the evidence itself."""
     learn_usage: bool = True
     """Ask OpenAI upstreams for the usage of streams, unseen by the caller."""
     log_text: bool = False

@@ -225,7 +225,7 @@ class Verifier:
 
 
 def make_opinion(name: str) -> Opinion | None:
-    """Return the second opinion of that name; None for those that the cache itself gives (none, evidence).
+    """Return the second opinion of that name; None for those that the cache itself gives (auto, none, evidence).
 
     Raises EmbedderError when the local one is not installed.
     """
