@@ -10,19 +10,25 @@ words alone are never proof of anything.
 
 from __future__ import annotations
 
-import json
 import re
+import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
+from recall_cli.core import compare_values as values
+from recall_cli.core.compare_amounts import compare_amounts
+from recall_cli.core.compare_code import compare_code
+from recall_cli.core.compare_labels import compare_labels, key_and_value
+from recall_cli.core.compare_yes_no import compare_refusals, compare_symbols
 from recall_cli.core.evidence import Facts, evidence, facts
 from recall_cli.core.text_facts import CONTENT
+from recall_cli.core.verdict import Comparison, Same, different, same, unsure
 from recall_cli.core.words import WEIGHTS, plain, read
 from recall_cli.types import Embedder
 
-VERSION = "compare-1"
+__all__ = ["JUDGED", "VERSION", "Comparator", "Comparison", "Judge", "Same", "compare", "compare_values"]
+
+VERSION = "compare-2"
 """Names the rules below: labels made by others may not be mixed with these."""
 
 SAME_OVERLAP = 0.8
@@ -45,11 +51,17 @@ CUT_OFF = 0.85
 """Share of the longer answer's words below which the shorter one is taken to leave something out."""
 CHANGED = 0.5
 """`Evidence.detail` from which a word that was exchanged may be what the answer is about."""
+LISTED = 2
+"""Words of an item in a list within a line: with more it is a sentence with commas."""
 SHORT = 4
 """Words up to which an answer is little more than its number."""
 
 _FENCE = re.compile(r"^```[\w-]*\n(.*?)\n?```$", re.DOTALL)
-_MARKUP = re.compile(r"[*_`#>]+|^\s*(?:[-•]|\d+[.)])\s+", re.MULTILINE)
+_MARKUP = re.compile(
+    r"(?<!\w)[*_`]+|[*_`]+(?!\w)|^\s*[#>]+\s|^\s*(?:[-•]|\d+[.)])\s+",  # 2**3, C# and a_b are no markup
+    re.MULTILINE,
+)
+_COMMA = re.compile(r"\s*(?:[,;]\s*(?:and|or)?|\band\b)\s+")
 _SPACE = re.compile(r"\s+")
 _INSIDE = re.compile(r"(?<=[a-z,;:] )[A-Z]\w+|\b[A-Z]\w*[A-Z]\w*")
 _ITEM = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+(.*\S)", re.MULTILINE)
@@ -66,32 +78,6 @@ _CLOSING = re.compile(
     re.IGNORECASE,
 )
 _HEDGE = re.compile(r"\b(i (?:do not|don't|cannot|can't)|as an ai|it depends|i'm not sure|i am not sure|unable to)\b")
-
-
-class Same(StrEnum):
-    """The verdict on two answers."""
-
-    SAME = "same"
-    DIFFERENT = "different"
-    UNSURE = "unsure"
-
-    @property
-    def label(self) -> bool | None:
-        """True for same, False for different, None for no label."""
-        return None if self is Same.UNSURE else self is Same.SAME
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """A verdict and the rule that gave it."""
-
-    verdict: Same
-    reason: str
-
-    @property
-    def label(self) -> bool | None:
-        """True for same, False for different, None for no label."""
-        return self.verdict.label
 
 
 JUDGED = "judge"
@@ -129,17 +115,20 @@ def compare(a: str, b: str, similarity: float | None = None) -> Comparison:
     :param similarity: cosine of the two, when the caller has it; without it, answers that share no words are unsure.
     """
     if a == b:
-        return Comparison(Same.SAME, "equal")
+        return same("equal")
+    fenced = all(_FENCE.match(text.strip()) for text in (a, b))
     a, b = _bare(a), _bare(b)
     one, two = _normal(a), _normal(b)
+    # Before the case and the signs are lost, which mean nothing in prose alone.
+    found = _data(a, b) or _short(a, b) or compare_code(a, b, fenced=fenced)
+    if found is not None:
+        return found
     if not one or not two:
         return Comparison(Same.SAME if one == two else Same.UNSURE, "empty")
     if one == two:
-        return Comparison(Same.SAME, "equal but for case, space and markup")
-    found = _structures(a, b)
-    if found is not None:
-        return found
-    return _texts(a, b, one, two, similarity)
+        return same("equal but for case, space and markup")
+    found = compare_refusals(plain(a), plain(b)) or _enumerated(one, two) or compare_labels(a, b)
+    return found or _texts(a, b, one, two, similarity)
 
 
 def _bare(text: str) -> str:
@@ -155,94 +144,25 @@ def _normal(text: str) -> str:
     return _SPACE.sub(" ", _MARKUP.sub(" ", plain(text))).strip(" .!?,;:\"'")
 
 
-def _structures(a: str, b: str) -> Comparison | None:
-    """Compare two JSON documents; None when neither is one."""
-    one, two = _decoded(a), _decoded(b)
-    if one is None and two is None:
-        return None
-    if one is None or two is None:
-        return Comparison(Same.UNSURE, "structure against text")
-    return compare_values(one[0], two[0])
-
-
-def _decoded(text: str) -> tuple[Any] | None:
-    """Return the decoded object or list in a tuple, None when the text is something else."""
-    if text[:1] not in ("{", "["):
-        return None
-    try:
-        return (json.loads(text),)
-    except ValueError:
-        return None
-
-
 def compare_values(a: Any, b: Any) -> Comparison:
-    """Compare two decoded JSON values, as tool arguments are: the order of keys does not matter, that of lists may.
-
-    Another number, flag or word is a difference. A longer text may say the same in other words, and a
-    key more may be a default that one answer spells out: unsure.
-    """
-    worst = Comparison(Same.SAME, "equal structure")
-    if isinstance(a, dict) and isinstance(b, dict):
-        for key in a.keys() & b.keys():
-            found = compare_values(a[key], b[key])
-            if found.verdict is Same.DIFFERENT:
-                return Comparison(Same.DIFFERENT, f"another {key}" if found.reason == "another value" else found.reason)
-            if found.verdict is Same.UNSURE:
-                worst = found
-        if a.keys() != b.keys():
-            # {} against a full object may be a refusal to fill it in: no claim either way.
-            return Comparison(Same.UNSURE, "other keys")
-        return worst
-    if isinstance(a, list) and isinstance(b, list):
-        return _lists(a, b)
-    if _number(a) and _number(b):
-        return worst if float(a) == float(b) else Comparison(Same.DIFFERENT, "another value")
-    if isinstance(a, bool) and isinstance(b, bool):
-        return worst if a is b else Comparison(Same.DIFFERENT, "another value")
-    if isinstance(a, str) and isinstance(b, str):
-        return _strings(a, b)
-    if a is None and b is None:
-        return worst
-    # 5 against "5", null against "": spelling more often than meaning.
-    return Comparison(Same.SAME if str(a) == str(b) else Same.UNSURE, "other types")
+    """Compare two decoded JSON values: see `core.compare_values`."""
+    return values.compare_values(a, b, compare)
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _data(a: str, b: str) -> Comparison | None:
+    """Compare two answers of which one at least is a structure; None when neither is."""
+    one, two = values.decoded(a), values.decoded(b)
+    if one is not None and two is not None:
+        return compare_values(one[0], two[0])
+    return None if one is two else unsure("structure against text")
 
 
-def _lists(a: list[Any], b: list[Any]) -> Comparison:
-    if a == b:
-        return Comparison(Same.SAME, "equal structure")
-    texts = [[json.dumps(x, sort_keys=True) for x in values] for values in (a, b)]
-    if sorted(texts[0]) == sorted(texts[1]):
-        # A list of steps is another answer in another order, a list of names is not; JSON does not say which.
-        return Comparison(Same.UNSURE, "another order of a list")
-    if len(a) == len(b):
-        verdicts = [compare_values(x, y) for x, y in zip(a, b, strict=True)]
-        if all(found.verdict is Same.SAME for found in verdicts):
-            return Comparison(Same.SAME, "equal structure")
-        differing = [found for found in verdicts if found.verdict is Same.DIFFERENT]
-        # One item of several that differs in place is a change; all of them may be another order.
-        if differing and (len(a) == 1 or len(differing) < len(a)):
-            return differing[0]
-    return Comparison(Same.UNSURE, "other items of a list")
-
-
-def _strings(a: str, b: str) -> Comparison:
-    """Compare two string values: short ones are data, longer ones are texts."""
-    one, two = _normal(a), _normal(b)
-    if one == two:
-        return Comparison(Same.SAME, "equal structure")
-    if max(len(one.split()), len(two.split())) <= 2:
-        return Comparison(Same.DIFFERENT if _apart(one, two) else Same.UNSURE, "another value")
-    return compare(a, b)
-
-
-def _apart(one: str, two: str) -> bool:
-    """Return True when two short values are no spellings of one another."""
-    found = evidence(facts(one), facts(two), 0.0)
-    return found.overlap < 0.2 and one not in two and two not in one and (found.numbers == 1 or found.names == 1)
+def _short(a: str, b: str) -> Comparison | None:
+    """Compare two answers of a word or an amount; None when they are longer."""
+    (key, one), (other, two) = key_and_value(a), key_and_value(b)
+    if key and other and key != other:
+        one, two = a, b
+    return compare_symbols(one, two) or compare_amounts(one, two)
 
 
 def _texts(a: str, b: str, one: str, two: str, similarity: float | None) -> Comparison:
@@ -255,47 +175,49 @@ def _texts(a: str, b: str, one: str, two: str, similarity: float | None) -> Comp
     polarity = _polarity(one), _polarity(two)
     if polarity[0] * polarity[1] < 0:
         if _HEDGE.search(one) or _HEDGE.search(two):
-            return Comparison(Same.UNSURE, "a refusal or a condition")
+            return unsure("a refusal or a condition")
         if mine.negators != theirs.negators or max(mine.count, theirs.count) <= 2:
-            return Comparison(Same.DIFFERENT, "yes against no")
-        return Comparison(Same.UNSURE, "yes against no, in like words")
+            return different("yes against no")
+        return unsure("yes against no, in like words")
     elsewhere = similarity is not None and similarity < ELSEWHERE and found.overlap < ELSEWHERE_OVERLAP
     if elsewhere and min(mine.count, theirs.count) > SHORT and not (_HEDGE.search(one) or _HEDGE.search(two)):
-        return Comparison(Same.DIFFERENT, "about something else")
+        return different("about something else")
     aligned = found.length_ratio >= CUT_OFF
     apart = len(mine.words ^ theirs.words)
     if found.numbers == 1.0:
         one_for_one = len(mine.numbers) == len(theirs.numbers) > 0
         if one_for_one and (found.overlap >= FRAME or max(mine.count, theirs.count) <= SHORT):
-            return Comparison(Same.DIFFERENT, "another number")
-        return Comparison(Same.UNSURE, "other numbers in another text")
+            return different("another number")
+        return unsure("other numbers in another text")
     if found.roles == 1.0:
         if found.overlap >= SAME_OVERLAP and aligned:
-            return Comparison(Same.DIFFERENT, "exchanged roles")
-        return Comparison(Same.UNSURE, "exchanged roles in another text")
+            return different("exchanged roles")
+        return unsure("exchanged roles in another text")
     if found.negation == 1.0:
         # Two answers that both say no mean the same no, whatever else they deny.
         if not polarity[0] and not polarity[1] and found.overlap >= CLOSE_FRAME and aligned and apart <= TURN:
-            return Comparison(Same.DIFFERENT, "the opposite")
-        return Comparison(Same.UNSURE, "an opposite in another text")
+            return different("the opposite")
+        return unsure("an opposite in another text")
     if found.names > 0:
         if _other_name(a, b, mine, theirs) and found.overlap >= FRAME and aligned:
-            return Comparison(Same.DIFFERENT, "another name")
-        return Comparison(Same.UNSURE, "other names")
+            return different("another name")
+        return unsure("other names")
     if found.numbers > 0 or polarity[0] != polarity[1] or mine.negators != theirs.negators:
-        return Comparison(Same.UNSURE, "one says more than the other")
+        return unsure("one says more than the other")
     if one.startswith(two) or two.startswith(one):
-        return Comparison(Same.UNSURE, "one goes on where the other ends")
+        return unsure("one goes on where the other ends")
     if found.detail > 0 and max(_content(mine, theirs), _content(theirs, mine)) == 1:
         # grew and fell, Austria and Denmark: in one frame, one exchanged word is more often the point than a synonym.
-        return Comparison(Same.UNSURE, "one word exchanged")
+        return unsure("one word exchanged")
+    if _signs(a) != _signs(b):
+        return unsure("other signs")
     if mine.numbers and mine.keys == theirs.keys and found.overlap >= FACTS_OVERLAP:
-        return Comparison(Same.SAME, "the same numbers and names")
+        return same("the same numbers and names")
     if aligned and found.overlap >= SAME_OVERLAP and found.detail < CHANGED:
-        return Comparison(Same.SAME, "the same words")
+        return same("the same words")
     if aligned and similarity is not None and similarity >= SAME_SIMILARITY and found.detail < CHANGED:
-        return Comparison(Same.SAME, "nearly the same text")
-    return Comparison(Same.UNSURE, "other words")
+        return same("nearly the same text")
+    return unsure("other words")
 
 
 def _polarity(text: str) -> int:
@@ -330,12 +252,29 @@ def _as_sets(a: str, b: str) -> Comparison | None:
         return None
     if len(items[0]) == len(items[1]) and sorted(items[0]) != sorted(items[1]) and set(items[0]) & set(items[1]):
         # Two lists that both may be right, where the question leaves open what belongs on it.
-        return Comparison(Same.UNSURE, "other items")
+        return unsure("other items")
     if sorted(items[0]) == sorted(items[1]):
         numbered = any(re.search(r"^\s*\d+[.)]\s", text, re.MULTILINE) for text in (a, b))
         if numbered and items[0] != items[1]:
-            return Comparison(Same.UNSURE, "steps in another order")
+            # Who numbers a list says that its order counts.
+            return different("steps in another order")
         around = [_normal(_ITEM.sub("", text)) for text in (a, b)]
         if around[0] == around[1] or evidence(facts(around[0]), facts(around[1]), 0.0).numbers == 0:
-            return Comparison(Same.SAME, "the same items")
+            return same("the same items")
     return None
+
+
+def _enumerated(one: str, two: str) -> Comparison | None:
+    """Compare two lists within a line, as "red, green and blue", as sets; None when they are not or differ."""
+    items = [_COMMA.split(text) for text in (one, two)]
+    if min(map(len, items)) < 2 or max(len(item.split()) for found in items for item in found) > LISTED:
+        return None
+    if sorted(items[0]) == sorted(items[1]):
+        return same("the same items")
+    found = compare_values(*items)
+    return found if found.verdict is Same.DIFFERENT and _polarity(one) == _polarity(two) == 0 else None
+
+
+def _signs(text: str) -> set[str]:
+    """Return the signs that mean something: of mathematics, and pictures."""
+    return {c for c in text if c in "#+<>=" or unicodedata.category(c) in ("Sm", "So")}

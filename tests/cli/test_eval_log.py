@@ -71,7 +71,7 @@ def test_table_and_document(log: str, capsys: pytest.CaptureFixture[str], tmp_pa
     out = tmp_path / "eval.json"
     assert main(["eval", "--log", log, "--target", "0.05,0.1", "--out", str(out)]) == 0
     printed = capsys.readouterr()
-    for said in ("in time order", "compare-1+", "sampled", "line: no JSON", "not judged", "open"):
+    for said in ("in time order", "compare-2+", "sampled", "line: no JSON", "not judged", "open"):
         assert said in printed.out
     document = json.loads(out.read_bytes())
     columns = {

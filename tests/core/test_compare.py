@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_cli.core.compare import Comparator, Same, compare, compare_values
+from recall_cli.core.compare import VERSION, Comparator, Same, compare, compare_values
 from recall_cli.core.embed import make_embedder
 from recall_cli.measure.compare_eval import KINDS, answer_pairs, mistakes, run
 
@@ -57,7 +57,7 @@ def test_a_structure_equals_itself_whatever_the_order_of_its_keys(value: object)
         ("Yes, that is supported.", "No, that is not supported.", Same.DIFFERENT),
         ('{"city": "Oslo"}', '{"city": "Turin"}', Same.DIFFERENT),
         ('{"breakfast": true}', '{"breakfast": false}', Same.DIFFERENT),
-        ("1. open\n2. close", "1. close\n2. open", Same.UNSURE),
+        ("1. open\n2. close", "1. close\n2. open", Same.DIFFERENT),
         ("It depends on the plan.", "Yes, on every plan.", Same.UNSURE),
         ("", "Hello there", Same.UNSURE),
         ("{}", '{"a": 1}', Same.UNSURE),
@@ -86,7 +86,7 @@ def test_a_judge_decides_what_the_rules_leave_open_and_nothing_else() -> None:
         return True
 
     judged = Comparator(judge=judge, judge_name="llm:small")
-    assert judged.name == "compare-1+llm:small"
+    assert judged.name == f"{VERSION}+llm:small"
     assert judged("7", "8").label is False
     assert not asked
     assert judged("Pay by card or cash, please.", "Cards are taken; coins work too.").label is True
