@@ -49,7 +49,7 @@ def answer(text: str) -> Completion:
 
 
 def test_the_evidence_of_the_nearest_comes_back_with_the_lookup() -> None:
-    cache = Cache(embedder=STATIC, policy=Watching())
+    cache = Cache(embedder=STATIC, policy=Watching(), vetoes=frozenset())
     stored, asked = "Can I bring my dog on the train?", "Can't I bring my dog on the train?"
     cache.put(text_request(stored), answer("a"))
     found = ask(cache, asked)

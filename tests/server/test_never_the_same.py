@@ -15,17 +15,23 @@ from tests.server.conftest import Start
 from tests.server.fake import RunningProxy, ask
 
 DEFAULTS: dict[str, Any] = {}
-POLICIES = [DEFAULTS, {"policy": "static", "tau": 0.8}, {"policy": "adaptive"}, {"policy": "exact"}]
+POLICIES = [
+    DEFAULTS,
+    {"policy": "static", "tau": 0.8},
+    {"policy": "adaptive", "verify_sample": 0.05},
+    {"policy": "exact"},
+]
 
 
 def wrong(proxy: RunningProxy, groups: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
-    """Ask every text of each group in turn; return (asked, the question whose answer came instead)."""
+    """Ask every text of each group in turn; return (asked, the question of its group whose answer came instead)."""
     served = []
     for group in groups:
         for text in group:
-            got = ask(proxy, text).text
-            if got != f"to {text}":
+            got = ask(proxy, text).text.removeprefix("to ")
+            if got != text and got in group:
                 served.append((text, got))
+            proxy.settle()
     return served
 
 
@@ -48,7 +54,11 @@ def test_the_questions_at_hand_are_asked_upstream(options: dict[str, Any], start
 def test_the_reason_stands_in_the_header_and_the_metrics(start: Start) -> None:
     proxy, _ = start(provider(lambda text: f"to {text}"))
     texts = ("Какая сегодня погода в Москве?", "Did Alice pay Bob today?", "Did Bob pay Alice today?")
-    assert [ask(proxy, text).reason for text in texts] == ["unread_text", "empty_partition", "not_told_apart"]
+    reasons = []
+    for text in texts:
+        reasons.append(ask(proxy, text).reason)
+        proxy.settle()
+    assert reasons == ["unread_text", "empty_partition", "not_told_apart"]
     assert ask(proxy, texts[0]).outcome == "EXACT"
-    reasons = proxy.server.metrics.summary()["reasons"] if hasattr(proxy.server.metrics, "summary") else {}
-    assert {"openai MISS unread_text", "openai MISS not_told_apart"} <= reasons.keys()
+    counted = proxy.server.metrics.summary()["reasons"]
+    assert {"openai MISS unread_text", "openai MISS not_told_apart"} <= counted.keys()
