@@ -170,7 +170,7 @@ VerifyOnHit = Annotated[
         "--verify-on-hit",
         envvar="RECALL_VERIFY_ON_HIT",
         metavar="evidence|none|model",
-        help="What a hit must pass beside the cutoff. none: the floor alone; model: a second opinion too (extra verify).",
+        help="What a hit must pass beside the cutoff. none: the floor alone; model: a second opinion too.",
     ),
 ]
 AllowSampled = Annotated[

@@ -71,7 +71,7 @@ VerifyOnHit = Annotated[
         envvar="RECALL_VERIFY_ON_HIT",
         metavar="USD|evidence|none|model",
         rich_help_panel=MONEY,
-        help="What a semantic hit must pass: evidence (the default of static), none, model (extra: verify); or dollars, "
+        help="What a semantic hit must pass: evidence (the default of static), none, model; or in dollars, "
         "of a judge's check.",
         show_default=False,
     ),

@@ -14,6 +14,9 @@ from recall_cli.core.policy import serves_by_meaning
 from recall_cli.core.witness import Witness
 from recall_cli.types import Completion, Decision, Embedder, Evidence, Lookup, Outcome, Policy, Request, Vector
 
+PAIRS_KEPT = 4_096
+"""Pairs whose evidence is kept: a paraphrase that is served is never stored, and comes again."""
+
 
 class Gate:
     """What a candidate must pass that the policy would serve.
@@ -29,6 +32,7 @@ class Gate:
         """Whether anything may be served by meaning; else nothing is embedded."""
         self.weighs_texts = policy.candidates > 1
         """Whether the policy itself looks at the texts of every candidate."""
+        self._pairs: dict[tuple[str, int], tuple[Evidence, str]] = {}
 
     def refusal(self, text: str, stored: str, evidence: Evidence) -> str:
         """Return the reason of the miss where the stored text's answer may not serve, "" where it may."""
@@ -56,16 +60,26 @@ class Gate:
         if not verdict.serve:
             decision = Decision(Outcome.MISS, similarity, verdict.cutoff, id, "below_cutoff")
             return Lookup(decision, vector=vector, evidence=evidence)
+        # An id is never given twice, so a pair of texts goes by it.
+        weighed, reason = self._pairs.get((request.text, id)) or self._weigh(request.text, id, evidence, witness)
         if not self.weighs_texts:
-            evidence = witness.evidence(request.text, [id], [similarity])
-        reason = self.refusal(request.text, witness.text(id), evidence)
+            evidence = weighed
         if reason:
             decision = Decision(Outcome.MISS, similarity, verdict.cutoff, id, reason)
             # What the floor refuses is never served: a label of it would say nothing of what is.
-            weighed = evidence if reason.startswith("veto_") else None
-            return Lookup(decision, vector=vector, evidence=weighed)
+            return Lookup(decision, vector=vector, evidence=evidence if reason.startswith("veto_") else None)
         completion = use(id)
         if completion is None:
             return None
         decision = Decision(Outcome.SEMANTIC, similarity, verdict.cutoff, id)
         return Lookup(decision, completion, vector, evidence, verdict.audit)
+
+    def _weigh(self, text: str, id: int, evidence: Evidence, witness: Witness) -> tuple[Evidence, str]:
+        if not self.weighs_texts:
+            evidence = witness.evidence(text, [id], [evidence.similarity])
+        found = evidence, self.refusal(text, witness.text(id), evidence)
+        if len(self._pairs) >= PAIRS_KEPT:
+            # A new dict, not clear(): another thread may be reading the old one.
+            self._pairs = {}
+        self._pairs[text, id] = found
+        return found

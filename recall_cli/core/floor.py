@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from recall_cli.core.embed import reads, reads_word
@@ -25,6 +27,8 @@ UNREAD, NOT_TOLD_APART = "unread_text", "not_told_apart"
 KEPT = 1 << 16
 """Written words remembered before the memory starts afresh."""
 LONGEST_KEPT = 48
+TEXTS_KEPT = 2_048
+"""Texts that are kept taken apart: a popular entry is, not at every hit."""
 
 WORD, NUMBER, CODE, MARK = range(4)
 """Kinds of what stands between two spaces: words, a quantity, anything with symbols in it, punctuation alone."""
@@ -86,27 +90,25 @@ class Floor:
         """Return whether all that differs between two read texts was seen by the embedder, or weighed."""
         if found.numbers or found.roles:
             return False
-        mine, theirs = _Written(text), _Written(stored)
+        mine, theirs = _written(text), _written(stored)
         if mine.order == theirs.order:
             return _is_written_alike(mine, theirs)
         if mine.code != theirs.code:
             return False
-        a, b = Counter(mine.order), Counter(theirs.order)
-        if a == b:
+        ours, others = mine.words - theirs.words, theirs.words - mine.words
+        if not ours and not others and sorted(mine.order) == sorted(theirs.order):
             return _is_moved_clause(mine, theirs) or _is_moved_clause(theirs, mine)
-        ours, others = a - b, b - a
-        if any(word in a and word in b and _weight(word) > CONTENT for word in ours | others):
-            # Said once more or once less: a sum of vectors hardly moves.
+        if (mine.again or theirs.again) and _repeats_otherwise(mine, theirs):
             return False
         return (
             self._saw(ours, others)
             and self._saw(others, ours)
             and mine.is_cased_as(theirs)
             and theirs.is_cased_as(mine)
-            and _in_order(mine, theirs)
+            and _in_order(mine, theirs, ours | others)
         )
 
-    def _saw(self, words: Counter[str], facing: Counter[str]) -> bool:
+    def _saw(self, words: AbstractSet[str], facing: AbstractSet[str]) -> bool:
         """Return whether each word that only one text has is one that the embedder reads."""
         for word in words:
             if word in _COUNTED or word[0].isdigit():
@@ -121,31 +123,37 @@ class Floor:
 class _Written:
     """A text as its words follow one another."""
 
-    __slots__ = ("code", "order", "starts", "tokens")
-
     def __init__(self, text: str) -> None:
-        pieces = text.split()
-        chunks = [_chunks.get(piece) or _read(piece) for piece in pieces]
         self.tokens: list[Token] = []
         self.starts: list[tuple[str, str]] = []
         """Of each token, the punctuation behind the one before it, and that which opens it."""
         behind = ""
-        for made, before, after in chunks:
+        for piece in text.split():
+            made, before, after = _chunks.get(piece) or _read(piece)
             for token in made:
                 self.tokens.append(token)
                 self.starts.append((behind, before))
                 behind = before = ""
             behind += before + after
         self.starts.append((behind, ""))
-        self.order = [token.plain for token in self.tokens]
-        self.code = [
-            token.plain
-            for token in self.tokens
-            if token.kind == CODE or (token.kind == WORD and len(token.plain) == 1 and token.plain not in _ALONE)
-        ]
+        self.order = [token[0] for token in self.tokens]
+        self.words = frozenset(self.order)
+        self.cased = frozenset([token[1] for token in self.tokens])
+        self.again = len(self.order) != len(self.words)
+        """Whether a word comes twice."""
+        self.code: list[str] = []
+        self.counts = False
+        for plain_form, _, kind in self.tokens:
+            if kind == CODE or (len(plain_form) == 1 and kind == WORD and plain_form not in _ALONE):
+                self.code.append(plain_form)
+            elif kind == NUMBER:
+                self.counts = True
 
     def is_cased_as(self, other: _Written) -> bool:
         """Return whether each word of the other text that this one has too is written here in a way that means it."""
+        odd = other.cased - self.cased
+        if not odd or self.words.isdisjoint(map(plain, odd)):
+            return True
         forms: dict[str, set[str]] = {}
         opening: set[str] = set()
         for at, token in enumerate(self.tokens):
@@ -167,13 +175,13 @@ class _Written:
                 return False
         return True
 
-    @property
+    @cached_property
     def shouts(self) -> bool:
         """Whether all of it is in capitals: then they name nothing."""
         words = [token.cased for token in self.tokens if token.kind == WORD]
         return len(words) > 2 and all(word.isupper() for word in words)
 
-    @property
+    @cached_property
     def names_nothing(self) -> bool:
         """Whether it is all in small letters, or a heading whose words all have a capital: neither tells names."""
         words = [token.cased for token in self.tokens if token.kind == WORD]
@@ -181,15 +189,38 @@ class _Written:
             return True
         return len(words) > 2 and all(word[0].isupper() for word in words)
 
-    @property
+    @cached_property
     def marks(self) -> list[str]:
         """The punctuation between the words, without quotes."""
         return [(behind + before).translate(_QUOTES) for behind, before in self.starts[1:-1]]
+
+    @cached_property
+    def names(self) -> set[str]:
+        """The words whose capital is not explained by the start of a sentence."""
+        if self.cased == self.words or self.shouts or self.names_nothing:
+            return set()
+        return {
+            token.plain
+            for at, token in enumerate(self.tokens)
+            if token.kind == WORD and token.cased[0].isupper() and token.plain != "i" and not self.opens(at)
+        }
 
     def opens(self, at: int) -> bool:
         """Return whether a sentence starts with the token at this place."""
         behind, before = self.starts[at]
         return at == 0 or bool(before) or (bool(behind) and (behind[-1] in _STOPS or behind[-1] == ":"))
+
+
+_written = lru_cache(maxsize=TEXTS_KEPT)(_Written)
+
+
+def _repeats_otherwise(a: _Written, b: _Written) -> bool:
+    """Return whether a word of weight stands in one text more often than in the other, which has it too.
+
+    A sum of vectors hardly moves for that.
+    """
+    times, others = Counter(a.order), Counter(b.order)
+    return any(times[word] != others[word] and _weight(word) > CONTENT for word in a.words & b.words)
 
 
 def _is_written_alike(a: _Written, b: _Written) -> bool:
@@ -226,41 +257,36 @@ def _is_capital(a: str, b: str, free: bool) -> bool:
     return free and (a.isupper() or b.isupper()) and (a.islower() or b.islower()) and _weight(a.lower()) > CONTENT
 
 
-def _in_order(a: _Written, b: _Written) -> bool:
+def _in_order(a: _Written, b: _Written, only: AbstractSet[str]) -> bool:
     """Return whether the quantities that both texts have follow one another in the same order, and so do the names.
 
     Where the texts differ in nothing but words of grammar, so must all their other words.
+
+    :param only: the words that one text alone has.
     """
-    common = set(a.order) & set(b.order)
-    only = (set(a.order) | set(b.order)) - common
+    common = a.words & b.words
     if all(_weight(word) <= GRAMMAR for word in only):
         told = {word for word in common if _weight(word) > GRAMMAR}
         return [word for word in a.order if word in told] == [word for word in b.order if word in told]
-    named = (_names(a) | _names(b)) & common
+    named = (a.names | b.names) & common
+    if a.counts and b.counts:
+        named |= {token.plain for token in a.tokens if token.kind == NUMBER} & common
+    if len(named) < 2 and not (a.again and b.again):
+        return True
     return all(
-        [token.plain for token in a.tokens if token.kind == kind and token.plain in kept]
-        == [token.plain for token in b.tokens if token.kind == kind and token.plain in kept]
-        for kind, kept in ((NUMBER, common), (WORD, named))
+        [token.plain for token in a.tokens if token.kind == kind and token.plain in named]
+        == [token.plain for token in b.tokens if token.kind == kind and token.plain in named]
+        for kind in (NUMBER, WORD)
     )
-
-
-def _names(text: _Written) -> set[str]:
-    """Return the words whose capital is not explained by the start of a sentence."""
-    if text.shouts or text.names_nothing:
-        return set()
-    return {
-        token.plain
-        for at, token in enumerate(text.tokens)
-        if token.kind == WORD and token.cased[0].isupper() and token.plain != "i" and not text.opens(at)
-    }
 
 
 def _weight(word: str) -> float:
     """Return how much of a text a written word stands for, 0..1."""
-    return max([WEIGHTS[token] for token in known_word(word).tokens], default=1.0)
+    tokens = known_word(word).tokens
+    return WEIGHTS[tokens[0]] if len(tokens) == 1 else max([WEIGHTS[token] for token in tokens], default=1.0)
 
 
-def _is_known_by(word: str, facing: Counter[str]) -> bool:
+def _is_known_by(word: str, facing: AbstractSet[str]) -> bool:
     """Return whether a word is a form of one that only the other text has, or a typing error of a known one."""
     forms = known_word(word).tokens
     if any(known_word(other).tokens == forms for other in facing):

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_cli.core.embed import bundled_folder, load_static_model, make_embedder
+from recall_cli.core.embed import HashEmbedder, bundled_folder, load_static_model, make_embedder, read_vectors, reads
+from recall_cli.core.pieces import Pieces
 from recall_cli.core.tokens import SELF_CHECK
 from recall_cli.errors import EmbedderError, UsageError
 from recall_cli.types import Embedder
+from tests.never_the_same import QUESTIONS
 
 WAYS = ("plain", "words", "nanotoken")
 TEXTS = st.text(st.characters(), max_size=120) | st.lists(
@@ -132,3 +134,49 @@ def test_a_hub_name_without_a_network_points_to_the_folder(monkeypatch: pytest.M
     with pytest.raises(EmbedderError, match="does not load") as raised:
         make_embedder("model2vec:minishlab/no-such-model")
     assert "model2vec:PATH" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["How do I reset my password?", "Where is a good café for naïve résumé writers?", "git log -n 5", ""],
+)
+def test_everyday_text_is_read(embedder: Embedder, text: str) -> None:
+    assert reads(embedder)(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(questions[0] for name, questions in QUESTIONS.items() if name not in ("german", "french", "spanish")),
+        "What does 😀 mean?",
+        "Decode SGVsbG8gd29ybGQhIQ== please",
+        "Who is 550e8400-e29b-41d4-a716-446655440000 in the table?",
+        "r e s e t m y p a s s w o r d",
+        "xqzvkw jjkqpw zzxcvq",
+    ],
+)
+def test_what_is_spelled_or_unknown_is_not_read(embedder: Embedder, text: str) -> None:
+    # A digest of the whole text tells all texts apart.
+    assert reads(embedder)(text) is isinstance(embedder, HashEmbedder)
+
+
+@given(text=TEXTS)
+def test_reading_does_not_depend_on_what_was_read_before(embedder: Embedder, text: str) -> None:
+    first = reads(embedder)(text)
+    assert reads(embedder)(text) is first
+    assert reads(embedder)(f"  {text}\n") is first
+
+
+def test_an_unread_text_has_no_row_of_its_own(embedder: Embedder) -> None:
+    rows = read_vectors(embedder, ["How do I reset my password?", QUESTIONS["thai"][0]])
+    assert rows[0].any()
+    assert rows[1].any() == isinstance(embedder, HashEmbedder)
+
+
+def test_a_vocabulary_that_holds_a_script_reads_it() -> None:
+    words = ["как", "сменить", "пароль", "где", "моя", "посылка", "сегодня", "погода"]
+    held = {word: place for place, word in enumerate(words)}
+    many = [f"{a}{b}" for a in "абвгдежзик" for b in "лмнопрстуф"]
+    pieces = Pieces(lambda text: [held[w] for w in text.split() if w in held], (), lambda: [*words, *many])
+    assert pieces.reads("как сменить пароль")
+    assert not Pieces(lambda text: [held[w] for w in text.split() if w in held], (), list).reads("как сменить пароль")

@@ -91,7 +91,7 @@ def test_more_candidates_than_one_are_wanted_only_by_who_looks_at_them(policy: P
 
 
 @pytest.mark.parametrize(
-    ("tau", "similarity", "served"), [(0, 0.0, True), (1, 1.0, True), (1, 0.999, False), (0, -0.1, False)]
+    ("tau", "similarity", "served"), [(0, 0.0, True), (1, 1.0, False), (1, 0.999, False), (0, -0.1, False)]
 )
 def test_the_ends_of_the_scale_are_legal(tau: float, similarity: float, served: bool) -> None:
     assert StaticPolicy(tau).decide("n", Evidence(similarity)) == Verdict(served, tau)

@@ -80,13 +80,14 @@ def test_a_miss_returns_the_vector_and_put_reuses_it() -> None:
     assert calls == ["once"]
 
 
-def test_tau_one_serves_what_is_identical_and_zero_serves_anything() -> None:
+def test_tau_one_serves_equal_requests_alone_and_zero_serves_anything() -> None:
     strict, loose = make(1.0), make(0.0)
     for cache in (strict, loose):
         cache.put(text_request("Reset my password"), answer("a"))
     # Another identity, but the same tokens: cosine is 1 up to rounding.
-    assert strict.get(text_request("reset MY password")).decision.outcome is Outcome.SEMANTIC
-    assert strict.get(text_request("reset his password")).decision.outcome is Outcome.MISS
+    assert strict.get(text_request("reset my password")).decision.outcome is Outcome.MISS
+    assert loose.get(text_request("reset my password")).decision.outcome is Outcome.SEMANTIC
+    assert strict.get(text_request("Reset my password")).decision.outcome is Outcome.EXACT
     assert loose.get(text_request("what is my password for")).decision.outcome is Outcome.SEMANTIC
 
 
@@ -94,7 +95,7 @@ def test_tau_one_serves_what_is_identical_and_zero_serves_anything() -> None:
 def test_text_without_tokens_hits_exactly_only(text: str) -> None:
     cache = make(0.0)
     cache.put(text_request("anything"), answer("other"))
-    assert cache.get(text_request(text)).decision.reason == "no_known_token"
+    assert cache.get(text_request(text)).decision.reason == ("unread_text" if text == "[UNK]" else "no_known_token")
     cache.put(text_request(text), answer("own"))
     assert cache.get(text_request(text)).decision.outcome is Outcome.EXACT
     # Nor may it become a neighbour of others.

@@ -49,20 +49,21 @@ def answer(text: str) -> Completion:
 
 
 def test_the_evidence_of_the_nearest_comes_back_with_the_lookup() -> None:
-    cache = Cache(embedder=STATIC, policy=Watching())
-    cache.put(text_request("How do I cancel order 41 today?"), answer("a"))
-    found = ask(cache, "How do I cancel order 42 today?")
+    cache = Cache(embedder=STATIC, policy=Watching(), vetoes=frozenset())
+    stored, asked = "Can I bring my dog on the train?", "Can't I bring my dog on the train?"
+    cache.put(text_request(stored), answer("a"))
+    found = ask(cache, asked)
     assert found.evidence is not None
-    assert found.evidence.numbers == 1
-    one, other = STATIC.embed_many(["How do I cancel order 41 today?", "How do I cancel order 42 today?"])
+    assert found.evidence.negation == 1
+    one, other = STATIC.embed_many([stored, asked])
     assert found.evidence.similarity == pytest.approx(float(one @ other), abs=1e-5)
     assert found.audit
 
 
-def test_a_static_cutoff_reads_no_texts() -> None:
-    cache = Cache(embedder=STATIC, policy=StaticPolicy(0.7))
-    cache.put(text_request("How do I cancel order 41 today?"), answer("a"))
-    found = ask(cache, "How do I cancel order 42 today?")
+def test_a_static_cutoff_reads_no_texts_of_what_it_would_not_serve() -> None:
+    cache = Cache(embedder=STATIC, policy=StaticPolicy(0.99))
+    cache.put(text_request("How do I cancel my order today?"), answer("a"))
+    found = ask(cache, "How do I cancel my flight today?")
     assert found.evidence == Evidence(found.decision.similarity or 0)
     assert not cache._witness._facts
 
@@ -70,9 +71,8 @@ def test_a_static_cutoff_reads_no_texts() -> None:
 @pytest.mark.parametrize(
     ("stored", "asked", "veto"),
     [
-        ("How do I cancel order 41 today?", "How do I cancel order 42 today?", "numbers"),
         ("Can I bring my dog on the train?", "Can't I bring my dog on the train?", "negation"),
-        ("How do I move files from Dropbox to Drive?", "How do I move files from Drive to Dropbox?", "roles"),
+        ("Write a poem about my dog", "Write a poem about my cat", "detail"),
     ],
 )
 def test_a_veto_turns_one_check_into_a_no(stored: str, asked: str, veto: str) -> None:
