@@ -145,6 +145,7 @@ class Proxy:
         record["tenant"] = ask.tenant[:8]
         if self.settings.log_text:
             record["text"] = ask.request.text
+        landings = self.relay.landings
         found = await self._find(ask, headers)
         serves = found.completion is not None
         if found.completion is not None:
@@ -169,14 +170,34 @@ class Proxy:
                 record |= {"outcome": "SHADOW", "reason": f"would_be_{found.decision.outcome.lower()}"}
             call.ask, call.found, call.decision = ask, found, found.decision
             call.joins = not self.settings.shadow and not ask.controls.no_cache and self._is_proven(headers)
-            if call.joins and self.collapse is not None:
-                fetched = await self.collapse.elsewhere(ask.request)
+            if call.joins:
+                call.credential = self._credential(headers)
+                fetched = await self._fetched(ask, landings)
                 if fetched is not None:
                     self.metrics.joined += 1
                     record |= {"outcome": "EXACT", "reason": "", "entry": fetched.decision.entry, "joined": True}
                     await self._serve(ask, fetched, call, cycle, send, record)
                     return
             await self.relay.run(call, self._prove(headers), receive, send, record)
+
+    async def _fetched(self, ask: Ask, landings: int) -> Lookup | None:
+        """Return the hit on an answer that another's call has brought since this request was looked up.
+
+        :param landings: how many calls had been taken over by lookups before that.
+        """
+        relay, collapse, identity = self.relay, self.collapse, ask.request.identity
+        found = None
+        if collapse is not None and not relay.is_under_way(ask):
+            found = await collapse.elsewhere(ask.request)
+        if found is None and landings != relay.landings and not relay.is_under_way(ask):
+            found = self.keeper.find_again(ask.request)
+        if found is None or found.completion is None:
+            return None
+        if objection(found, ask.controls, time.time() - found.completion.created):
+            return None
+        if collapse is not None and not relay.is_under_way(ask):
+            collapse.landed(identity)  # no call is made here
+        return found
 
     async def _find(self, ask: Ask, headers: Headers) -> Lookup:
         if not self._is_proven(headers):
@@ -223,6 +244,10 @@ class Proxy:
         await respond(send, status, headers, body)
         record |= {"status": status, "reason": reason}
 
+    def _credential(self, headers: Headers) -> str:
+        """Return who asks, "" where only callers of one tenant meet anyway."""
+        return self.planner.walls.credential(dict(headers)) if self.settings.share_scope == "all" else ""
+
     def _is_proven(self, headers: Headers) -> bool:
         """Return whether this caller may read what others' calls have brought: its credential was taken upstream.
 
@@ -230,7 +255,7 @@ class Proxy:
         """
         if self.settings.share_scope != "all":
             return True
-        at = self._proven.get(self.planner.walls.credential(dict(headers)))
+        at = self._proven.get(self._credential(headers))
         return at is not None and time.monotonic() - at < PROVEN_S
 
     def _prove(self, headers: Headers) -> Callable[[], None] | None:
@@ -241,7 +266,7 @@ class Proxy:
         def prove() -> None:
             if len(self._proven) >= PROVEN:
                 self._proven.clear()
-            self._proven[self.planner.walls.credential(dict(headers))] = time.monotonic()
+            self._proven[self._credential(headers)] = time.monotonic()
 
         return prove
 

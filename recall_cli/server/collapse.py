@@ -57,7 +57,7 @@ class Collapse:
         return await asyncio.shield(contest)
 
     def landed(self, identity: bytes) -> None:
-        """Say that a call has ended, and that its answer is stored if it ever will be. May be called in any thread."""
+        """Say that a call has ended, and that its answer is stored if it ever will be."""
         if identity in self._mine:
             self._mine.discard(identity)
             self._thread.submit(self._claims.give_back, identity)
@@ -69,7 +69,7 @@ class Collapse:
 
     async def _contend(self, request: Request) -> Lookup | None:
         loop = asyncio.get_running_loop()
-        ends, waited = loop.time() + WAIT_S, False
+        ends = loop.time() + WAIT_S
         while loop.time() < ends:
             asked = self._thread.submit(self._claims.take, request.identity)
             try:
@@ -81,12 +81,12 @@ class Collapse:
                 return None
             if is_mine:
                 self._mine.add(request.identity)
-                # Whoever had the claim gave it back after storing its answer, or without one to store.
-                found = await self._look(request) if waited else None
+                # Whoever had the claim gave it back after storing its answer, or without one to store. That may have
+                # been after this request was looked up, and memory here is behind the database by a moment.
+                found = await self._look(request)
                 if found is not None:
                     self.landed(request.identity)
                 return found
-            waited = True
             await asyncio.sleep(AGAIN_S)
         return None
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recall_cli.errors import UpstreamError
 from recall_cli.server.dialect import OPENAI, Dialect, Ending
+from recall_cli.server.joining import Fit, is_error_body
 from recall_cli.server.openai import WithoutUsage
 from recall_cli.server.upstream import OURS, Timeout, chunks, response_headers
 from recall_cli.server.wire import Frames, read_frame, read_rest
@@ -78,6 +79,14 @@ class Flight:
         self.gone = 0
         """Chunks given up at the front of both lists."""
         self.size = 0
+        self.fit: Fit | None = Fit()
+        """What of a stream its followers may have; None: all."""
+        self.key = b""
+        """The name under which others join."""
+        self.ended = 0.0
+        """When all had come, as time of day."""
+        self.keeps: bool | None = None
+        """Whether the whole answer is one to be stored, once somebody had to know."""
         self.on_end: Callable[[Flight], None] | None = None
         self._send = send
         self._choices = choices
@@ -98,7 +107,7 @@ class Flight:
 
     def answers(self, ask: Ask) -> bool:
         """Return whether another request for the same may wait here."""
-        if self.done or self.too_long or self.abandoned:
+        if self.too_long or self.abandoned or (self.status and not 200 <= self.status < 300):
             return False
         # A body always tells its usage, and a stream where it was asked to: no caller gets less for having joined.
         needs = ask.wants_usage or not ask.stream
@@ -113,6 +122,17 @@ class Flight:
     def keeps_plain(self) -> bool:
         """Whether the answer is a stream that is kept without its usage too."""
         return self.counts and self.is_followed
+
+    @property
+    def refuses(self) -> bool:
+        """Whether what has come is no answer to anybody but the caller who began."""
+        if self.fault:
+            return self.fault_status != 504
+        if self.fit is not None and self.fit.failed:
+            return True
+        if not 200 <= self.status < 300:
+            return True
+        return self.done and not (self.is_sse or self.opaque or self.too_long) and is_error_body(self.body())
 
     def leave(self, seat: Seat) -> None:
         """Give up a seat; the call with the last of them."""
@@ -158,6 +178,8 @@ class Flight:
         frames = Frames() if self.is_followed else None
         ending = self.dialect.ending(self._choices or 1)
         without = WithoutUsage() if self.keeps_plain else None
+        fit = Fit()
+        self.fit = None if frames is None else fit
         for data in begun:
             await self._take(data, data)
         async for data in chunks(response):
@@ -165,11 +187,11 @@ class Flight:
             if frames is not None:
                 held = frames.rest
                 try:
-                    plain = _follow(frames.feed(data), ending, without)
+                    plain = _follow(frames.feed(data), ending, without, fit)
                 except OverflowError:
                     if without is not None:
                         plain = without.give_up(held + data)
-                    self.too_long, frames, without = True, None, None
+                    self.too_long, frames, without, self.fit = True, None, None, None
             await self._take(data, plain)
         if frames is None:
             return
@@ -177,9 +199,12 @@ class Flight:
             last = read_rest(frames.rest)
             if last is not None:
                 ending.take(*last)
+                fit.take(*last, 0, 0)
         if without is not None:
             self.chunks.append(b"")
             self.plain.append(without.end(frames.rest))
+        if not fit.failed:
+            self.fit = None
         if not ending.is_whole:
             self.fault = "the upstream ended the stream in mid-answer"
 
@@ -215,7 +240,7 @@ class Flight:
             self._room.set_result(None)
 
 
-def _follow(frames: list[bytes], ending: Ending, without: WithoutUsage | None) -> bytes:
+def _follow(frames: list[bytes], ending: Ending, without: WithoutUsage | None, fit: Fit) -> bytes:
     """Look for the end in the frames that came; return them as they look without the usage."""
     plain = []
     for frame in frames:
@@ -224,17 +249,25 @@ def _follow(frames: list[bytes], ending: Ending, without: WithoutUsage | None) -
             ending.take(event, said)
         if without is not None:
             plain.append(without.take(frame, said))
+        fit.take(event, said, len(frame), len(plain[-1]) if plain else 0)
     return b"".join(plain)
 
 
 class Seat:
-    """One caller's place in a flight."""
+    """One caller's place in a flight.
 
-    __slots__ = ("_flight", "_plain", "_waiter", "at", "left")
+    :param joined: the call is another's, so that this one gets no error which that one is told.
+    """
 
-    def __init__(self, flight: Flight, *, plain: bool) -> None:
+    __slots__ = ("_flight", "_held", "_plain", "_sent", "_waiter", "at", "joined", "left")
+
+    def __init__(self, flight: Flight, *, plain: bool, joined: bool = False) -> None:
         self._flight = flight
         self._plain = plain
+        self.joined = joined
+        self._held = b""
+        """What has come and waits for the end of its event."""
+        self._sent = 0
         self._waiter: asyncio.Future[None] | None = None
         self.at = 0
         self.left = False
@@ -256,6 +289,12 @@ class Seat:
         while not (self._flight.status or self._flight.done or self.left):
             await self._wait()
 
+    async def first(self) -> None:
+        """Return when the first event of a stream has come, or the call has failed, or the caller has gone."""
+        flight = self._flight
+        while not (flight.done or self.left or flight.fit is None or flight.fit.begun):
+            await self._wait()
+
     async def end(self) -> None:
         """Return when all has come (or too much of it to be kept), or the caller has gone."""
         flight = self._flight
@@ -268,15 +307,29 @@ class Seat:
         source = flight.plain if self._plain and flight.keeps_plain else flight.chunks
         while not self.left:
             if self.at - flight.gone < len(source):
-                data = b"".join(source[self.at - flight.gone :])
+                data = self._fitting(b"".join(source[self.at - flight.gone :]))
                 self.at = flight.gone + len(source)
                 flight._wake_room()
                 if data:
                     yield data
             elif flight.done:
+                if self._held and flight.fit is None and not flight.fault:
+                    yield self._held
                 return
             else:
                 await self._wait()
+
+    def _fitting(self, data: bytes) -> bytes:
+        """Return what may go out now of what has come."""
+        fit = self._flight.fit
+        if not self.joined:
+            return data
+        data, self._held = self._held + data, b""
+        if fit is not None:
+            room = (fit.plain if self._plain and self._flight.keeps_plain else fit.size) - self._sent
+            data, self._held = data[:room], data[room:]
+            self._sent += len(data)
+        return data
 
     async def _wait(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()

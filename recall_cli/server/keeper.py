@@ -72,6 +72,16 @@ class Keeper:
             self.fault("lookup", error)
             return Lookup(Decision(Outcome.MISS, reason="cache_fault"))
 
+    def find_again(self, request: Request) -> Lookup | None:
+        """Return the hit on a request's identity that has come since it was looked up. Never raises."""
+        try:
+            return self.cache.exact(request)
+        except NotAtHand:
+            return None
+        except Exception as error:
+            self.fault("lookup", error)
+            return None
+
     async def _find(self, request: Request) -> Lookup:
         started = time.perf_counter()
         try:
@@ -142,7 +152,10 @@ class Keeper:
         with self._collecting:
             items, self._items = self._items, []
         for at in range(0, len(items), BATCH):
-            take(items[at : at + BATCH])
+            try:
+                take(items[at : at + BATCH])
+            except Exception as error:  # the others have nothing to do with it
+                self.fault("write", error)
 
     @property
     def is_settled(self) -> bool:

@@ -16,10 +16,11 @@ from recall_cli.server import openai
 from recall_cli.server.asgi import JSON, SSE, BrokenOff, Headers, Receive, Scope, Send, respond
 from recall_cli.server.dialect import OPENAI, Dialect
 from recall_cli.server.flight import Flight, Seat, Sent
+from recall_cli.server.joining import LINGER_S, own_key, shared
 from recall_cli.server.keeper import Keeper
 from recall_cli.server.metrics import Metrics
-from recall_cli.server.options import REFUSAL_BYTES, UNREAD, Options
-from recall_cli.server.proxy import Ask, by_name
+from recall_cli.server.options import REFUSAL_BYTES, Options
+from recall_cli.server.proxy import Ask, by_name, is_too_old, storable
 from recall_cli.server.replay import miss_headers, read_body
 from recall_cli.server.settings import Settings
 from recall_cli.server.upstream import Upstream, chunks, request_headers
@@ -29,6 +30,9 @@ from recall_cli.types import Decision, Json, Lookup, Outcome
 
 ACCEPT_PLAIN = ("Accept-Encoding", "identity")
 """Asked of the upstream where the answer may be stored: it is kept as text."""
+
+FAILED = "the upstream failed in mid-answer"
+"""What followers are told of an error in a stream: its words are the leader's."""
 
 
 @dataclass(slots=True)
@@ -44,6 +48,10 @@ class Call:
     decision: Decision | None = None
     joins: bool = False
     """Whether a call under way may answer this one too."""
+    credential: str = ""
+    """Who asks, where callers with several credentials may join one call."""
+    again: bool = False
+    """A call that this one joined brought no answer: it asks as itself."""
 
 
 class Relays:
@@ -61,7 +69,10 @@ class Relays:
         self._flights: dict[bytes, Flight] = {}
         self._all: set[Flight] = set()
         self.landed: Callable[[bytes], None] = lambda identity: None
-        """Called, in any thread, with the identity of a call once its answer is stored, or never will be."""
+        """Called with the identity of a call once its answer can be hit, or never will be."""
+        self.landings = 0
+        """Calls that lookups have taken the place of: who looked before one of these may have missed its answer."""
+        self._loop: asyncio.AbstractEventLoop | None = None
         metrics.in_flight = lambda: len(self._all)
 
     async def run(
@@ -69,7 +80,7 @@ class Relays:
     ) -> None:
         """Answer from the upstream. Raises BrokenOff where the caller must not take what it got for whole."""
         if not await self._run(call, prove, receive, send, record):
-            call.joins = False
+            call.again = True
             await self._run(call, prove, receive, send, record)
 
     async def _run(
@@ -80,21 +91,23 @@ class Relays:
         if joined:
             self._metrics.joined += 1
             record["joined"] = True
-        seat = Seat(flight, plain=call.ask is not None and call.ask.stream and not call.ask.wants_usage)
+        streams = call.ask is not None and call.ask.stream
+        seat = Seat(flight, plain=streams and not (call.ask is None or call.ask.wants_usage), joined=joined)
         if not joined:
             flight.start()
         watcher = asyncio.get_running_loop().create_task(_watch(receive, seat))
         started = asyncio.get_running_loop().time()
         try:
             await seat.head()
-            if joined and flight.status in UNREAD and flight.raw != call.raw and not seat.left:
-                # What the upstream refuses may be what only the other caller wrote: fields that shape no answer.
-                del record["joined"]
-                return False
+            if joined and not call.again:
+                await (seat.first() if flight.is_sse and streams else seat.end())
+                if flight.refuses and not seat.left:
+                    del record["joined"]
+                    return False
             if flight.first_byte_at and not joined:
                 self._metrics.latency["upstream"].add(flight.first_byte_at - started)
                 record["upstream_ms"] = round((flight.first_byte_at - started) * 1e3, 3)
-            if prove is not None and 200 <= flight.status < 300:
+            if prove is not None and not joined and 200 <= flight.status < 300:
                 prove()
             record["status"] = 499 if seat.left else flight.status or flight.fault_status
             await self._relay(call, flight, seat, send, record)
@@ -129,17 +142,47 @@ class Relays:
 
     def _flight(self, call: Call) -> tuple[Flight, bool]:
         """Return the call under way that answers this one, or a new one."""
-        ask = call.ask
+        ask, key = call.ask, b""
         if ask is not None and call.joins:
-            flight = self._flights.get(ask.request.identity)
-            if flight is not None and flight.answers(ask):
+            identity = ask.request.identity
+            key = own_key(identity, call.credential, call.raw) if call.again else identity
+            flight = self._flights.get(key)
+            if flight is not None and self._answers(flight, ask):
                 return flight, True
         flight = self._new(call)
         self._all.add(flight)
-        if ask is not None and call.joins:
-            self._flights[ask.request.identity] = flight
+        if key:
+            flight.key = key
+            self._flights[key] = flight
         flight.on_end = partial(self._landed, call)
         return flight, False
+
+    def is_under_way(self, ask: Ask) -> bool:
+        """Return whether there is a call that a request may join."""
+        flight = self._flights.get(ask.request.identity)
+        return flight is not None and self._answers(flight, ask)
+
+    def _answers(self, flight: Flight, ask: Ask) -> bool:
+        """Return whether a call answers a request: also one whose answer has come and cannot be hit yet."""
+        if not flight.answers(ask) or not flight.done:
+            return flight.answers(ask)
+        if flight.keeps is None:
+            # What is read here holds up everybody: of a long answer it is not worth it.
+            flight.keeps = flight.size <= self._settings.limits.cached_body_bytes and not self._flaw(flight)
+        age, most = self._keeper.now() - flight.ended, ask.controls.max_age
+        if most is not None and is_too_old(age, most):
+            return False
+        ttl = self._keeper.cache.ttl
+        return flight.keeps and not is_too_old(age, LINGER_S if ttl is None else min(ttl, LINGER_S))
+
+    def _flaw(self, flight: Flight) -> str:
+        """Return why the answer of a call that has ended is not stored, "" when it is."""
+        if flight.fault or flight.opaque or flight.too_long:
+            return "stream_cut_off" if flight.fault else "answer_encoded" if flight.opaque else "answer_too_large"
+        raw = flight.body()
+        body, whole = _read(flight, raw)
+        most = self._settings.limits.cached_body_bytes
+        return storable(flight.status, by_name(flight.headers), body, whole, len(raw), most)
 
     def _new(self, call: Call) -> Flight:
         scope, ask = call.scope, call.ask
@@ -198,44 +241,63 @@ class Relays:
     def _landed(self, call: Call, flight: Flight) -> None:
         """Learn from an answer that has ended. Called once a flight, in the event loop."""
         self._all.discard(flight)
+        flight.ended = self._keeper.now()
         ask, found = call.ask, call.found
-        if ask is not None and self._flights.get(ask.request.identity) is flight:
-            del self._flights[ask.request.identity]
         if flight.fault:
             self._metrics.faults["abandoned" if flight.fault == "abandoned" else "upstream"] += 1
         if ask is None or found is None:
+            self._leave(flight)
             return
         if flight.fault or flight.opaque or flight.too_long:
-            reason = "stream_cut_off" if flight.fault else "answer_encoded" if flight.opaque else "answer_too_large"
-            self._metrics.not_stored[reason] += 1
-        elif self._keeper.collect((ask, found, flight, self._keeper.now()), self._learn):
-            return
-        self.landed(ask.request.identity)
+            self._metrics.not_stored[self._flaw(flight)] += 1
+        else:
+            self._loop = asyncio.get_running_loop()
+            if self._keeper.collect((ask, found, flight, flight.ended), self._learn):
+                return  # others may join until lookups find the answer
+        self._taken([(ask, flight)])
 
     def _learn(self, landed: list[tuple[Ask, Lookup, Flight, float]]) -> None:
         """Read answers and store them. Runs in the writer thread."""
         most = self._settings.limits.cached_body_bytes
         answers = []
-        for ask, found, flight, created in landed:
-            raw = flight.body()
-            body, whole = _read(flight, raw)
-            if flight.is_sse and body is not None:
-                raw = orjson.dumps(body)
-            headers = by_name(flight.headers)
-            answers.append(Fresh(ask, found, flight.status, headers, raw, body, whole, created, most))
-        self._verifier.learn(answers)
-        for ask, _, _, _ in landed:
+        try:
+            for ask, found, flight, created in landed:
+                raw = flight.body()
+                body, whole = _read(flight, raw)
+                if flight.is_sse and body is not None:
+                    raw = orjson.dumps(body)
+                headers = by_name(flight.headers)
+                answers.append(Fresh(ask, found, flight.status, headers, raw, body, whole, created, most))
+            self._verifier.learn(answers)
+        finally:
+            # Whatever became of it, lookups tell from now on: nobody may join what they can find, or what failed.
+            if self._loop is not None:
+                with suppress(RuntimeError):  # the loop has ended, and with it all calls
+                    self._loop.call_soon_threadsafe(self._taken, [(ask, flight) for ask, _, flight, _ in landed])
+
+    def _taken(self, landed: list[tuple[Ask, Flight]]) -> None:
+        """Let go of calls whose answers can be hit, or never will be. Runs in the event loop."""
+        self.landings += len(landed)
+        for ask, flight in landed:
+            self._leave(flight)
             self.landed(ask.request.identity)
+
+    def _leave(self, flight: Flight) -> None:
+        if self._flights.get(flight.key) is flight:
+            del self._flights[flight.key]
 
     async def _relay(self, call: Call, flight: Flight, seat: Seat, send: Send, record: dict[str, Any]) -> None:
         if seat.left:
             return
+        headers = flight.headers
+        if seat.joined:
+            headers = [*shared(headers), (call.dialect.id_header, record["id"].encode())]
         if not flight.status:
             await self._fail(call, flight, send, record)
         elif call.ask is None:
-            await self._relay_pieces(call, flight, seat, send, record)
+            await self._relay_pieces(call, flight, seat, headers, send, record)
         elif flight.is_sse and call.ask.stream:
-            await self._relay_stream(call, flight, seat, send, record)
+            await self._relay_stream(call, flight, seat, headers, send, record)
         else:
             await seat.end()
             if seat.left:
@@ -245,13 +307,15 @@ class Relays:
             elif flight.too_long and call.ask.stream != flight.asked_stream:
                 await self._fail(call, flight, send, record, "the answer is too large to be given in another form")
             elif flight.too_long:
-                await self._relay_pieces(call, flight, seat, send, record)
+                await self._relay_pieces(call, flight, seat, headers, send, record)
             else:
-                await self._relay_whole(call, flight, send, record)
+                await self._relay_whole(call, flight, headers, send, record)
 
-    async def _relay_whole(self, call: Call, flight: Flight, send: Send, record: dict[str, Any]) -> None:
+    async def _relay_whole(
+        self, call: Call, flight: Flight, headers: Headers, send: Send, record: dict[str, Any]
+    ) -> None:
         """Send an answer that is all there; in the form the caller wants, where a call in the other form was joined."""
-        body, headers, ask = flight.body(), flight.headers, call.ask
+        body, ask = flight.body(), call.ask
         if ask is not None and 200 <= flight.status < 300 and flight.asked_stream != ask.stream:
             decoded, _ = _read(flight, body)
             if decoded is None:
@@ -264,8 +328,9 @@ class Relays:
         headers.append((b"content-length", str(len(body)).encode()))
         await respond(send, flight.status, [*headers, *_told(call.decision, record)], body)
 
-    async def _relay_stream(self, call: Call, flight: Flight, seat: Seat, send: Send, record: dict[str, Any]) -> None:
-        headers = flight.headers
+    async def _relay_stream(
+        self, call: Call, flight: Flight, seat: Seat, headers: Headers, send: Send, record: dict[str, Any]
+    ) -> None:
         if flight.keeps_plain:
             headers = [(name, value) for name, value in headers if name != b"content-length"]
         headers = [*headers, *_told(call.decision, record)]
@@ -275,7 +340,9 @@ class Relays:
         if seat.left:
             return
         last = b""
-        if flight.fault:
+        if seat.joined and flight.fit is not None and flight.fit.failed:
+            last = call.dialect.stream_error("upstream_error", FAILED)
+        elif flight.fault:
             record["fault"] = flight.fault
             if flight.opaque or any(name == b"content-length" for name, _ in headers):
                 raise BrokenOff(flight.fault)
@@ -283,9 +350,11 @@ class Relays:
             last = b"\n\n" + call.dialect.stream_error("upstream_error", flight.fault)
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
-    async def _relay_pieces(self, call: Call, flight: Flight, seat: Seat, send: Send, record: dict[str, Any]) -> None:
+    async def _relay_pieces(
+        self, call: Call, flight: Flight, seat: Seat, headers: Headers, send: Send, record: dict[str, Any]
+    ) -> None:
         """Send an answer as it comes and to the byte: one that bypasses, or that is too large to be kept."""
-        headers = [*flight.headers, *_told(call.decision, record)]
+        headers = [*headers, *_told(call.decision, record)]
         await send({"type": "http.response.start", "status": flight.status, "headers": headers})
         async for data in seat.pieces():
             await send({"type": "http.response.body", "body": data, "more_body": True})

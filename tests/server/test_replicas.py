@@ -17,6 +17,7 @@ from recall_cli.engine.postgres import PostgresStore
 from recall_cli.errors import StoreAway, StoreError
 from recall_cli.server import run
 from recall_cli.server.settings import Settings
+from recall_cli.types import Decision, Lookup, Outcome
 from tests.postgres import Cable, Server
 from tests.server.answers import provider
 from tests.server.conftest import Start
@@ -24,6 +25,7 @@ from tests.server.fake import EMBEDDER, FakeUpstream, Reply, RunningProxy, Seen,
 from tests.server.test_operation import Process, get
 
 NEAR = "how do i reset my password"
+MISSED = Lookup(Decision(Outcome.MISS, reason="empty_partition"))
 PAUSE = threading.Event()
 LOOKS = (
     "red old wooden tall round cheap soft heavy bright sweet frozen hollow tiny sharp quiet wild dry golden broken new"
@@ -244,3 +246,23 @@ def test_a_database_that_refuses_is_told_at_the_start(database: str) -> None:
 def readiness(proxy: RunningProxy) -> str:
     store: str = json.loads(get(proxy, "/readyz")[1])["store"]
     return store
+
+
+def test_a_replica_that_has_not_followed_yet_asks_the_database_before_the_upstream(
+    start: Start, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = start(provider(lambda prompt: f"to {prompt}"), store=database)
+    other, idle = start(provider(lambda prompt: f"to {prompt}"), store=database)
+    ask(other, "Where is the town hall?")
+    other.settle()
+    # Its memory is behind the database, as it is for a moment after each write elsewhere.
+    monkeypatch.setattr(other.server.keeper.cache, "match", lambda request, vector: MISSED)
+    monkeypatch.setattr(other.server.keeper.cache, "exact", lambda request: None)
+    ask(one)
+    one.settle()
+    got = ask(other)
+    assert (got.outcome, got.text) == ("EXACT", "to How do I reset my password?")
+    assert len(idle.seen) == 1
+    assert not other.server.proxy.collapse._mine, "the claim is given back"
+    old = ask(other, headers={"Cache-Control": "max-age=0"})
+    assert old.outcome == "MISS", "and what is too old for the caller is not served this way either"
