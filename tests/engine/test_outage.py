@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
 from recall_cli.core.embed import HashEmbedder
 from recall_cli.engine.pg_claims import Claims
+from recall_cli.engine.pg_database import CONNECTIONS, Database
 from recall_cli.engine.pg_feed import Feed
 from recall_cli.engine.postgres import PostgresStore
 from recall_cli.errors import StoreError
@@ -74,9 +76,63 @@ def test_a_claim_is_one_sessions_and_ends_with_it(
             break
     else:
         pytest.fail("a claim outlived its session")
-    with pytest.raises(StoreError):
-        mine.take(identity)
+    assert not mine.take(identity), "asked on a session of its own, which the other's claim holds off"
+    theirs.give_back(identity)
+    assert mine.take(identity)
     theirs.close()
     mine.close()
     near.close()
     far.close()
+
+
+def fill_pool(database: Database) -> None:
+    """Have all the connections that the pool may hold, none of them in use."""
+    with ExitStack() as held:
+        for _ in range(CONNECTIONS):
+            held.enter_context(database.connection(5.0)).execute("SELECT 1")
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+def test_no_question_fails_after_a_restart_of_the_database(postgres: Server, database: str, mode: str) -> None:
+    """None before it either: nobody asked while it was away."""
+    store = PostgresStore(database, embedder=HashEmbedder())
+    claims = Claims(store.database)
+    assert claims.take(bytes(16))
+    fill_pool(store.database)
+    postgres.restart(mode)
+    for _ in range(2 * CONNECTIONS):
+        assert store.get(1) is None
+    assert claims.take(bytes(16))
+    fill_pool(store.database)
+    claims.close()
+    store.close()
+
+
+def test_connections_that_end_while_they_are_idle_are_replaced_unseen(
+    postgres: Server, database: str, cable: Cable
+) -> None:
+    store = PostgresStore(postgres.through(database, cable.folder), embedder=HashEmbedder())
+    fill_pool(store.database)
+    with postgres.superuser(database) as admin:
+        ended = admin.execute(
+            "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        ).fetchone()
+    assert ended is not None
+    assert ended[0] >= CONNECTIONS
+    for _ in range(2 * CONNECTIONS):
+        assert store.get(1) is None
+    store.close()
+
+
+def test_what_the_server_says_unasked_ends_no_connection(postgres: Server, database: str) -> None:
+    store = PostgresStore(database, embedder=HashEmbedder())
+    with store.database.connection(5.0) as db:
+        before = db.info.backend_pid
+        db.execute("LISTEN news")
+    with postgres.superuser(database) as admin:
+        admin.execute("NOTIFY news")
+    with store.database.connection(5.0) as db:
+        assert db.info.backend_pid == before
+        assert db.execute("SELECT 1").fetchone() == (1,)
+    store.close()

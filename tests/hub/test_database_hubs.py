@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from hub_server import DOCUMENTS, HASH, Serve
 
 from recall_cli.cli.app import main
 from recall_cli.core.embed import make_embedder
-from recall_cli.engine.pg_database import Deadlined
+from recall_cli.engine.pg_database import CONNECTIONS, Deadlined
 from recall_cli.errors import InputError, StoreError, StoreMismatch
 from recall_cli.hub.folder import HubFolder
 from recall_cli.hub.ingest import ingest, move
@@ -126,6 +126,27 @@ def test_a_server_that_starts_without_its_database_asks_callers_to_try_again(
     cable.plug()
     assert server.ask("help").worded == ["reset.md"]
     assert server.face.shown_names() == "help"
+
+
+@pytest.mark.parametrize("visibility", [Visibility.PUBLIC, Visibility.PRIVATE])
+def test_no_question_fails_after_a_restart_of_the_database(
+    serve: Serve, postgres: Server, place: DatabasePlace, visibility: Visibility
+) -> None:
+    server = serve(place=place)
+    with closing(PostgresHubs(place.url)) as hubs:
+        hubs.make("help", HASH, visibility=visibility)
+        ingest(hubs.open("help"), HASH, DOCUMENTS)
+    token = server.mint("help").token
+    assert server.ask("help", token=token).status == 200
+    store = server.face.hubs.store
+    assert isinstance(store, PostgresHubs)
+    with ExitStack() as held:
+        for _ in range(CONNECTIONS):
+            held.enter_context(store._database.connection(5.0)).execute("SELECT 1")
+    postgres.restart()
+    # Another question each time: what is kept in memory would need no database.
+    asked = [server.ask("help", f"reset a password {n}", token=token).status for n in range(2 * CONNECTIONS)]
+    assert asked == [200] * len(asked)
 
 
 def test_two_writers_of_one_hub_lose_nothing(place: DatabasePlace) -> None:
