@@ -70,6 +70,9 @@ class StaticPolicy:
     def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
         """Ignore the label: a static cutoff does not learn."""
 
+    def unsure(self, namespace: str, evidence: Evidence) -> None:
+        """Ignore it: a static cutoff does not learn."""
+
     def state(self) -> dict[str, Any]:
         """Return the cutoffs."""
         return {"policy": self.name, "tau": self.tau, "taus": dict(self.taus)}
