@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recall_cli.cli.eval_page import at_most, point_at_most
 from recall_cli.errors import UsageError
 from recall_cli.types import Result
 
@@ -49,7 +50,7 @@ SCORINGS = {
 DODGE = {"similarity": 0.92, "shipped": 1.0, "cross_fitted": 1.08}
 TARGET = "#CC3311"
 WRONG = "wrong, of served semantic hits"
-WRONG_JUDGED = "wrong, of served semantic hits that can be judged"
+WRONG_AT_MOST = "wrong at most, of served semantic hits"
 
 
 class Picture:
@@ -104,7 +105,7 @@ def _streams(result: Result) -> Figure:
 
 def _panel(panel: Axes, name: str, rows: Sequence[dict[str, Any]], summary: dict[str, Any]) -> None:
     curve = [
-        (1 - point["precision"], point["hit_rate"], point["setting"])
+        (point_at_most(point), point["hit_rate"], point["setting"])
         for point in summary["curve"]
         if point["policy"] == "static" and point["judged_hits"] >= MIN_HITS
     ]
@@ -129,9 +130,11 @@ def _panel(panel: Axes, name: str, rows: Sequence[dict[str, Any]], summary: dict
                        textcoords="offset points", color=TARGET, fontsize=7, rotation=90, va="top")  # fmt: skip
     order = f", {summary['log']['order']} order" if "log" in summary else ""
     runs, queries = rows[0]["runs"], rows[0]["queries"]
-    _axes(panel, [row["false_hit_rate"] for row in drawn] + [row["target"] for row in rows])
+    _axes(panel, [at_most(row) for row in drawn] + [row["target"] for row in rows])
     panel.set_title(f"{Path(name).name}: {runs:,} run{'s' * (runs > 1)}, {queries:,} queries{order}", fontsize=9)
-    panel.set_xlabel("\n".join([WRONG_JUDGED if "log" in summary else WRONG, *_silent(rows)]))
+    panel.set_xlabel(
+        "\n".join([WRONG_AT_MOST if any(row.get("unsure_hits") for row in rows) else WRONG, *_silent(rows)])
+    )
     panel.set_ylabel("hit rate")
     inside = [y for x, y, _ in curve if x <= panel.get_xlim()[1]] + [row["hit_rate_interval"][1] for row in drawn]
     panel.set_ylim(0, min(1.0, 1.15 * max([0.1, *inside])))
@@ -149,9 +152,9 @@ def _silent(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def _points(panel: Axes, rows: Sequence[dict[str, Any]], color: str, marker: str, label: str) -> None:
     """Draw a policy's targets, with the intervals of both rates; hollow where the promise was not kept."""
-    x, y = [row["false_hit_rate"] for row in rows], [row["hit_rate"] for row in rows]
+    x, y = [at_most(row) for row in rows], [row["hit_rate"] for row in rows]
     panel.errorbar(
-        x, y, xerr=_arms(x, [row["false_hit_interval"] for row in rows]),
+        x, y, xerr=_arms(x, [row["false_hit_bounds_interval" if row.get("unsure_hits") else "false_hit_interval"] for row in rows]),
         yerr=_arms(y, [row["hit_rate_interval"] for row in rows]), color=color, lw=0, elinewidth=1.1, zorder=3,
         clip_on=False,
     )  # fmt: skip
