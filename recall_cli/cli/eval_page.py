@@ -11,7 +11,7 @@ from recall_cli.cli.blocks import percent, rate
 from recall_cli.cli.charts import OTHER, Chart
 from recall_cli.cli.picture import MIN_HITS, TICKS
 from recall_cli.cli.planes import Axis, Cloud, Mark, PlaneChart
-from recall_cli.measure.judged import Judged
+from recall_cli.measure.judged import Judged, at_most, point_at_most
 from recall_cli.types import Result
 
 COLOURS = {"static@0.8": 1, "static@best": OTHER, "oracle/namespace": 2, "naive/namespace": 3, "adaptive": 0}
@@ -50,19 +50,6 @@ def _chart(name: str, rows: Sequence[Mapping[str, Any]], summary: Mapping[str, A
         note += " Hits that could not be judged are drawn as wrong ones; bars begin where they are all right."
     runs = rows[0]["runs"]
     return PlaneChart(f"{name}: {runs:,} run{'s' * (runs > 1)}", tuple(clouds), across, _hit_rate(), targets, note)
-
-
-def at_most(row: Mapping[str, Any]) -> float:
-    """Return the share of wrong hits of a policy that judged some, with all that nobody could judge among them."""
-    found: float = row["false_hit_bounds"][1] if row.get("unsure_hits") else row["false_hit_rate"]
-    return found
-
-
-def point_at_most(point: Mapping[str, Any]) -> float:
-    """Return the same for a point of the curve."""
-    unsure = point["hits"] - point["judged_hits"]
-    wrong = (1 - point["precision"]) * point["judged_hits"]
-    return float((wrong + unsure) / point["hits"]) if unsure else float(1 - point["precision"])
 
 
 def _mark(row: Mapping[str, Any]) -> Mark:

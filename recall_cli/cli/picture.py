@@ -12,8 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recall_cli.cli.eval_page import at_most, point_at_most
 from recall_cli.errors import UsageError
+from recall_cli.measure.judged import at_most, point_at_most
 from recall_cli.types import Result
 
 if TYPE_CHECKING:
@@ -152,9 +152,10 @@ def _silent(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def _points(panel: Axes, rows: Sequence[dict[str, Any]], color: str, marker: str, label: str) -> None:
     """Draw a policy's targets, with the intervals of both rates; hollow where the promise was not kept."""
+    ends = [row["false_hit_bounds_interval" if row.get("unsure_hits") else "false_hit_interval"] for row in rows]
     x, y = [at_most(row) for row in rows], [row["hit_rate"] for row in rows]
     panel.errorbar(
-        x, y, xerr=_arms(x, [row["false_hit_bounds_interval" if row.get("unsure_hits") else "false_hit_interval"] for row in rows]),
+        x, y, xerr=_arms(x, ends),
         yerr=_arms(y, [row["hit_rate_interval"] for row in rows]), color=color, lw=0, elinewidth=1.1, zorder=3,
         clip_on=False,
     )  # fmt: skip

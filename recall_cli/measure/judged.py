@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from recall_cli.stats import wilson
 
@@ -53,3 +55,16 @@ def between(low: float | None, high: float | None, digits: int = 1) -> str:
         return f"{100 * low:.{digits}f} %"
     start = "0" if low == 0 else f"{100 * low:.{digits}f}"
     return f"{start} to {100 * high:.{digits}f} %"
+
+
+def at_most(row: Mapping[str, Any]) -> float:
+    """Return the share of wrong hits of a policy that judged some, with all that nobody could judge among them."""
+    found: float = row["false_hit_bounds"][1] if row.get("unsure_hits") else row["false_hit_rate"]
+    return found
+
+
+def point_at_most(point: Mapping[str, Any]) -> float:
+    """Return the same for a point of the curve."""
+    unsure = point["hits"] - point["judged_hits"]
+    wrong = (1 - point["precision"]) * point["judged_hits"]
+    return float((wrong + unsure) / point["hits"]) if unsure else float(1 - point["precision"])

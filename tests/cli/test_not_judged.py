@@ -6,6 +6,7 @@ import json
 import re
 from itertools import product
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -18,11 +19,11 @@ from recall_cli.measure.judged import Judged
 PROSE = (
     "Payment is possible with a card; cash works too.",
     "You can pay by card or in cash.",
-    "Cards are welcome, and so are notes and coins.",
-    "We take plastic as well as money in the hand.",
-    "Bring a card, or bring coins.",
+    "Both cards and cash are accepted as payment here.",
+    "We take payment in cash, and cards are fine as well.",
+    "Paying works in cash and with any card.",
 )
-NOTHING_WRONG = re.compile(r"(?<![\d.])0(?:\.0+)? %(?! \[0\.0+, 0\.[01])|\[0\.0+ ?%?,")
+"""One answer in wordings of which the rules cannot tell that they say the same."""
 
 
 def write(path: Path, answers: list[tuple[str, str]]) -> str:
@@ -48,7 +49,7 @@ def write(path: Path, answers: list[tuple[str, str]]) -> str:
     return str(path)
 
 
-def classified(answer: Any, n: int = 120) -> list[tuple[str, str]]:
+def classified(answer: Any, n: int = 240) -> list[tuple[str, str]]:
     """Return questions of one template whose payloads differ in a word or two, and what `answer` makes of each."""
     words = product(("kettle", "radio", "lamp", "chair", "desk"), ("great", "awful", "fine", "poor"), range(99))
     return [
@@ -83,7 +84,8 @@ def document(tmp_path: Path, *args: str) -> dict[str, Any]:
 def test_savings_counts_other_labels_as_wrong(
     labels: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers = classified(lambda at: labels[at % len(labels)])
+    chance = Random(7)
+    answers = classified(lambda at: chance.choice(labels))
     log = write(tmp_path / "log.jsonl", answers)
     found = document(tmp_path, "savings", log)["summary"]
     judged = found["tiers"]["semantic"]["judged"]
