@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.dependencies import children_cpu
 from recall_cli.cli.blocks import Block, Line, count, number, percent, table
 from recall_cli.cli.draw import to_markdown
+from recall_cli.measure.judged import Judged
 from recall_cli.measure.result import OutFile, new_result, to_json
 from recall_cli.types import Result
 
@@ -198,6 +199,10 @@ def view(result: Result) -> list[Block]:
             cells = [(entry["outcome"], count(entry["calls"]), count(entry["as_logged"])) for entry in row["asked"]]
             blocks.append(table(f"The {row['step']}", ("x-recall", "calls", "as logged"), cells))
             wrong = row["false_hits"]
+            if wrong.get("unsure"):
+                said = Judged(wrong["n"] - wrong["wrong"], wrong["wrong"], wrong["unsure"]).said()
+                blocks.append(Line(f"false_hits, wrong: {said}."))
+                continue
             low, high = (percent(end) for end in wrong["interval"])
             blocks.append(Line(f"false_hits: {wrong['wrong']} wrong of {wrong['n']} compared [{low}, {high}]."))
     return blocks

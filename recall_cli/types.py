@@ -316,6 +316,9 @@ class Policy(Protocol):
     def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
         """Learn that this candidate's answer was, or was not, right: of a miss, or of a hit that was checked."""
 
+    def unsure(self, namespace: str, evidence: Evidence) -> None:
+        """Learn that nobody can tell whether this candidate's answer was right: of a miss, or of a checked hit."""
+
     def state(self) -> dict[str, Any]:
         """Return what `load` needs to go on later, JSON-ready."""
 

@@ -8,6 +8,7 @@ from typing import Any
 from recall_cli.cli.blocks import NONE, Block, Line, count, number, percent, rate, table
 from recall_cli.cli.savings_tables import duration
 from recall_cli.logs.reasons import words
+from recall_cli.measure.judged import NOT_KNOWN, Judged, between
 from recall_cli.measure.savings_words import REASONS, usd
 
 ORDERS = {"time": "in time order", "partly time": "in time order as far as known", "file position": "by file position"}
@@ -34,10 +35,10 @@ def _log(workload: str, log: Mapping[str, Any]) -> str:
         said += f" {count(alone)} can only be answered by an equal one."
     repeats = log["exact_repeats"]
     if repeats["n"]:
-        other = rate(repeats["different"] / repeats["n"], repeats["different_interval"])
+        other = Judged(repeats["same"], repeats["different"], repeats["unsure"]).said()
         said += (
             f" {count(repeats['n'])} repeat an earlier one letter for letter and are in no rate: their answer is "
-            f"another one than the first in {other} ({count(repeats['unsure'])} unsure), which no cutoff mends."
+            f"another one than the first in {other}, which no cutoff mends."
         )
     return said
 
@@ -98,9 +99,9 @@ def policies(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str]
                     name,
                     rate(row["hit_rate"], row["hit_rate_interval"]),
                     percent(row["hit_rate_second_half"]),
-                    rate(row["false_hit_rate"], row["false_hit_interval"], 2) if row["judged_hits"] else NONE,
+                    _of_judged(row),
                     f"{row['unsure_hits']:,}/{row['hits']:,}",
-                    _between(row["false_hit_bounds"]),
+                    _of_all(row),
                     count(row["calls_saved_net"]),
                 )
                 for name, row in zip(names, rows, strict=True)
@@ -113,7 +114,7 @@ def policies(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str]
                 (
                     name,
                     _kept(row),
-                    _between(row["error_per_query_bounds"]),
+                    _bounds(row["error_per_query_bounds"]),
                     f"{row['testable']}/{row['runs']}",
                     f"{row['feasible']}/{row['runs']}" if row["hindsight"] else NONE,
                     number(row["audits"] / row["runs"], 0),
@@ -125,11 +126,22 @@ def policies(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str]
     ]
 
 
-def _between(bounds: Sequence[float | None]) -> str:
-    low, high = bounds
-    if low is None or high is None:
+def _of_judged(row: Mapping[str, Any]) -> str:
+    """Return the rate of the judged hits; none where it would read as "nothing is wrong" and not all were judged."""
+    if not row["judged_hits"] or (row["unsure_hits"] and not row["false_hits"]):
         return NONE
-    return percent(low, 2) if low == high else f"{100 * low:.2f} to {percent(high, 2)}"
+    return rate(row["false_hit_rate"], row["false_hit_interval"], 2)
+
+
+def _bounds(bounds: Sequence[float | None]) -> str:
+    low, high = bounds
+    return NONE if low is None else between(low, high, 2)
+
+
+def _of_all(row: Mapping[str, Any]) -> str:
+    if not row["hits"]:
+        return NONE
+    return _bounds(row["false_hit_bounds"]) if row["judged_hits"] else NOT_KNOWN
 
 
 def _kept(row: Mapping[str, Any]) -> str:
@@ -146,8 +158,9 @@ def _kept(row: Mapping[str, Any]) -> str:
 READING = (
     "One log is one stream: intervals take its questions for independent, and those of a burst are not. {order} Each "
     "question is answered before the next comes. Wrong is of served semantic hits; a hit whose answers cannot be told "
-    "apart is not judged: wrong, of all, runs from none to all of those. kept: yes or no whatever those were, open "
-    "where it hangs on them. * chose its cutoff with the whole stream known: nobody could run it."
+    "apart is not judged: wrong, of all, runs from none to all of those, and where none was judged wrong there is no "
+    "rate beside it. kept: yes or no whatever those were, open where it hangs on them. * chose its cutoff with the "
+    "whole stream known: nobody could run it."
 )
 SHUFFLED = (
     "Runs are random orders of the same questions, which intervals count once: what drifts or comes in bursts is gone."

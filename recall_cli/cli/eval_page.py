@@ -10,6 +10,7 @@ from typing import Any
 from recall_cli.cli.blocks import percent, rate
 from recall_cli.cli.charts import OTHER, Chart
 from recall_cli.cli.planes import Axis, Cloud, Mark, PlaneChart
+from recall_cli.measure.judged import Judged, at_most, point_at_most
 from recall_cli.types import Result
 
 COLOURS = {"static@0.8": 1, "static@best": OTHER, "oracle/namespace": 2, "naive/namespace": 3, "adaptive": 0}
@@ -30,12 +31,13 @@ def charts(result: Result) -> list[Chart]:
 
 def _chart(name: str, rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> PlaneChart:
     drawn = [row for row in rows if row["false_hit_rate"] is not None]
-    most = max([LEAST_SHOWN, *(1.25 * row["false_hit_rate"] for row in drawn), *(1.25 * row["target"] for row in rows)])
-    across = _false_hits("wrong, of served semantic hits", min(1.0, most))
+    most = max([LEAST_SHOWN, *(1.25 * at_most(row) for row in drawn), *(1.25 * row["target"] for row in rows)])
+    unsure = sum(row.get("unsure_hits", 0) for row in rows)
+    across = _false_hits(f"wrong{' at most' if unsure else ''}, of served semantic hits", min(1.0, most))
     curve = tuple(
-        Mark(1 - point["precision"], point["hit_rate"])
+        Mark(point_at_most(point), point["hit_rate"])
         for point in summary["curve"]
-        if point["policy"] == "static" and point["judged_hits"] >= MIN_HITS and 1 - point["precision"] <= most
+        if point["policy"] == "static" and point["judged_hits"] >= MIN_HITS and point_at_most(point) <= most
     )
     clouds = [Cloud("every fixed cutoff", curve, OTHER, joined=True)] if len(curve) > 1 else []
     for policy in dict.fromkeys(row["policy"] for row in drawn):
@@ -46,15 +48,19 @@ def _chart(name: str, rows: Sequence[Mapping[str, Any]], summary: Mapping[str, A
     note = (
         f"Dashed: the target ({said}). Hollow: more runs ended over it than the promise allows. Bars: 95 % intervals."
     )
+    if unsure:
+        note += " Hits that could not be judged are drawn as wrong ones; bars begin where they are all right."
     runs = rows[0]["runs"]
     return PlaneChart(f"{name}: {runs:,} run{'s' * (runs > 1)}", tuple(clouds), across, _hit_rate(), targets, note)
 
 
 def _mark(row: Mapping[str, Any]) -> Mark:
     x, y = row["false_hit_interval"], row["hit_rate_interval"]
+    if row.get("unsure_hits"):
+        x = row["false_hit_bounds_interval"]
     ends = (x[0], x[1]), (y[0], y[1])
     # Its colour names it: five labels would cover each other.
-    return Mark(row["false_hit_rate"], row["hit_rate"], *ends, hollow=not row["holds"])
+    return Mark(at_most(row), row["hit_rate"], *ends, hollow=not row["holds"])
 
 
 def _hit_rate() -> Axis:
@@ -81,6 +87,15 @@ def lead(result: Result) -> str:
     if len(rows) == 1:
         (row,) = rows
         wrong = rate(row["false_hit_rate"], row["false_hit_interval"], 2)
+        if row.get("unsure_hits"):
+            judged = row["judged_hits"]
+            wrong = Judged(judged - row["false_hits"], row["false_hits"], row["unsure_hits"]).said(2)
+            least, worst = row["runs_over_bounds"]
+            return (
+                f"At a target of {percent(target)} adaptive answered {percent(row['hit_rate'])} of {row['queries']:,} "
+                f"queries; of its hits {wrong} were wrong: whether the promise was kept is "
+                + ("not known." if least != worst else f"known all the same: {'broken' if least else 'kept'}.")
+            )
         return (
             f"At a target of {percent(target)} adaptive answered {percent(row['hit_rate'])} of {row['queries']:,} "
             f"queries; of its hits {wrong} were wrong, and {row['runs_over_target']:,} of {row['runs']:,} runs ended "

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from recall_cli.cli.blocks import NONE, Block, Line, count, percent, table
+from recall_cli.measure.judged import Judged
 from recall_cli.measure.savings_words import usd, usd_digits
 
 NAMES = {"exact": "exact", "normalised": "+ normalised", "semantic": "+ semantic", "combined": "all, at best"}
@@ -100,19 +101,20 @@ def _pooled(s: Mapping[str, Any]) -> dict[str, str]:
 
 def _judged(semantic: Mapping[str, Any]) -> Iterator[str]:
     """Yield what the semantic tier learnt, and what rules make of its answers."""
+    unsure = semantic.get("unlabelled", 0)
     if semantic.get("policy") == "adaptive":
         yield (
             f"The adaptive policy learnt from {count(semantic['labels'])} logged answers, for at most "
             f"{percent(semantic['target'], 1)} wrong, and checked {count(semantic['audits'])} hits: each costs a call."
+            + (f" {count(unsure)} more answers could not be judged and are no label." if unsure else "")
         )
-    found = semantic.get("judged", {"n": 0})
-    if found["n"]:
-        rate = found["different_rate"]
-        low, high = found["different_interval"]
-        of = "" if rate is None else f": {percent(rate)} [{percent(low)}, {percent(high)}] wrong of those it can tell"
+    found = semantic.get("judged")
+    if found and found["n"]:
+        said = Judged(found["same"], found["different"], found["unsure"])
         yield (
             f"Of {count(found['n'])} semantic answers, compared by rules with the logged ones, {count(found['same'])} "
-            f"say the same, {count(found['different'])} another thing, {count(found['unsure'])} cannot be told{of}."
+            f"say the same, {count(found['different'])} another thing, {count(found['unsure'])} cannot be told. "
+            f"Share that is wrong: {said.said()}."
         )
 
 

@@ -8,20 +8,19 @@ served before the labels allow it.
 
 from __future__ import annotations
 
-import math
 import random
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from math import log
 from typing import Any
 
 import numpy as np
 
-from recall_cli.core.calibration import START, fit, logits, similarity_of
+from recall_cli.core.calibration import START, fit, logits
 from recall_cli.core.certificate import NOTHING, BayesBound
-from recall_cli.core.prior import CHECKS, FAR, FEATURES, FIELDS, NEAR, REACH, Prior, closeness, row, sureness
-from recall_cli.core.ring import RIGHT, UNKNOWN, WIDTH, WRONG, Ring
+from recall_cli.core.cutoff import checks, cutoff
+from recall_cli.core.prior import CHECKS, FEATURES, FIELDS, NEAR, Prior, closeness, row
+from recall_cli.core.ring import RIGHT, UNKNOWN, UNSURE, WIDTH, WRONG, Ring
 from recall_cli.core.space import FORGIVE, Promise, Space
 from recall_cli.errors import UsageError
 from recall_cli.types import Evidence, Verdict
@@ -33,8 +32,6 @@ A refit takes a few milliseconds, so often is affordable; after a change, the so
 """
 MAX_FIT = 2_500
 """Labelled rows of one refit, the latest: it stays at a few milliseconds."""
-BISECTIONS = 14
-"""Of the interval -1..0.7 in search of a cutoff: to the fourth decimal, which is what is printed."""
 LAYOUT = 1
 """Version of the saved state's layout."""
 
@@ -103,7 +100,7 @@ class AdaptivePolicy:
             space = self._spaces.get(namespace) or self._new_space(namespace)
             x, rest, slope = self._score(space, evidence)
             z = rest + slope * x[0]
-            limit = self.theta - space.retreat
+            limit = NOTHING if space.silent else self.theta - space.retreat
             serve = z <= limit
             audit, propensity = False, 1.0
             space.decisions += 1
@@ -121,8 +118,8 @@ class AdaptivePolicy:
             + w8 * evidence.names
         )
         all_failed = w4 + w5 + w6 + w7 + w8
-        rest -= _checks(evidence.similarity, failed, all_failed)
-        return Verdict(serve, _cutoff(limit, rest, slope, failed, all_failed), audit)
+        rest -= checks(evidence.similarity, failed, all_failed)
+        return Verdict(serve, cutoff(limit, rest, slope, failed, all_failed), audit)
 
     def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
         """Learn from a miss, or from an audited hit. A decision is labelled once; a label may come late.
@@ -135,9 +132,10 @@ class AdaptivePolicy:
                 x, rest, slope = self._score(space, evidence)
                 evidence.ticket = self._keep(space, x, rest + slope * x[0], False, 1.0)
             slot = self._ring.slot(evidence.ticket)
-            if slot is None or self._ring.labels[slot] != UNKNOWN:
+            if slot is None or self._ring.labels[slot] not in (UNKNOWN, UNSURE):
                 return
             wrong = RIGHT if same else WRONG
+            self._compared(space, evidence, self._ring.labels[slot], wrong)
             self._ring.labels[slot] = wrong
             self._certificate.label(self._ring.bins[slot], wrong)
             self.labels += 1
@@ -155,6 +153,29 @@ class AdaptivePolicy:
             self.refit()
         else:
             self._schedule(self.refit)
+
+    def unsure(self, namespace: str, evidence: Evidence) -> None:
+        """Take in that nobody can tell whether this candidate's answer was right, of a miss or of an audited hit.
+
+        It is no label. But where most of what would be served cannot be judged (`Space.silent`), labels of the rest
+        say nothing of it, and the namespace serves nothing.
+        """
+        with self._lock:
+            space = self._spaces.get(namespace) or self._new_space(namespace)
+            if evidence.ticket < 0:
+                x, rest, slope = self._score(space, evidence)
+                evidence.ticket = self._keep(space, x, rest + slope * x[0], False, 1.0)
+            slot = self._ring.slot(evidence.ticket)
+            if slot is not None and self._ring.labels[slot] == UNKNOWN:
+                self._compared(space, evidence, UNKNOWN, UNSURE)
+                self._ring.labels[slot] = UNSURE
+
+    def _compared(self, space: Space, evidence: Evidence, before: int, label: int) -> None:
+        """Count a comparison between two refits, where it is of a decision that would be served."""
+        x, rest, slope = self._score(space, evidence)
+        if self._learned and rest + slope * x[0] <= self.theta:
+            space.unsure += (label == UNSURE) - (before == UNSURE)
+            space.told += label != UNSURE
 
     def drawn(self, ticket: int) -> tuple[bool, float]:
         """Return whether a decision was to serve, and with what chance it was to be audited."""
@@ -185,7 +206,7 @@ class AdaptivePolicy:
                 ring, names = self._ring, list(self._spaces)
                 x, labels, spaces = ring.x(), ring.column("labels"), ring.column("spaces")
                 deviations = np.array([[space.level, space.slope] for space in self._spaces.values()])
-                rows = np.flatnonzero(labels != UNKNOWN)
+                rows = np.flatnonzero(labels <= WRONG)
                 age = (ring.next - 1 - rows) % ring.size
             if len(rows) == 0:
                 return
@@ -240,12 +261,13 @@ class AdaptivePolicy:
                 middle = np.median(rows, axis=0) if len(rows) else np.zeros(len(FIELDS))
                 # What the checks say is told by near candidates alone: of the others all are held to fail.
                 near = rows[rows[:, 0] >= closeness(NEAR)][:, CHECKS]
-                checks = np.median(near, axis=0) if len(near) else np.zeros(len(middle[CHECKS]))
+                typical = np.median(near, axis=0) if len(near) else np.zeros(len(middle[CHECKS]))
                 weights = np.array(self._weights[1:])
                 others = middle[1:] @ weights[1:] - middle[CHECKS] @ weights[CHECKS]
                 rest = self._weights[0] + space.level + float(others)
-                failed, all_failed = float(checks @ weights[CHECKS]), float(weights[CHECKS].sum())
-                found[name] = _cutoff(self.theta - space.retreat, rest, weights[0] + space.slope, failed, all_failed)
+                failed, all_failed = float(typical @ weights[CHECKS]), float(weights[CHECKS].sum())
+                limit = NOTHING if space.silent else self.theta - space.retreat
+                found[name] = cutoff(limit, rest, weights[0] + space.slope, failed, all_failed)
             return found
 
     def spaces(self) -> dict[str, dict[str, float]]:
@@ -320,6 +342,12 @@ class AdaptivePolicy:
         z = logits(self._ring.x(), self._ring.column("spaces"), np.array(self._weights), deviations)
         self._ring.put_column("bins", self._certificate.rebuild(z, self._ring.column("labels")))
         self.theta = self._certificate.threshold() if self._learned else NOTHING
+        labels, spaces = self._ring.column("labels"), self._ring.column("spaces")
+        served, n = z <= self.theta, len(self._spaces)
+        told = np.bincount(spaces[served & (labels <= WRONG)], minlength=n).tolist()
+        unsure = np.bincount(spaces[served & (labels == UNSURE)], minlength=n).tolist()
+        for space in self._spaces.values():
+            space.told, space.unsure = told[space.index], unsure[space.index]
 
     def _new_space(self, namespace: str) -> Space:
         space = self._spaces[namespace] = Space(len(self._spaces))
@@ -335,36 +363,3 @@ class AdaptivePolicy:
         for space in self._spaces.values():
             space.index = int(np.searchsorted(held, space.index))
         self._ring.put_column("spaces", np.searchsorted(held, spaces))
-
-
-def _checks(similarity: float, failed: float, all_failed: float) -> float:
-    """Return what the checks add to the logit: of texts that are far apart all are held to fail.
-
-    :param failed: weight of the checks that failed, `all_failed` the weight of all.
-    """
-    sure = sureness(similarity)
-    return (1.0 - sure) * all_failed + sure * failed
-
-
-def _cutoff(limit: float, rest: float, slope: float, failed: float, all_failed: float) -> float:
-    """Return the similarity at which the logit is the limit; above 1 nothing reaches it, -1 everything does."""
-    if slope >= 0:
-        return -1.0 if rest + _checks(-1.0, failed, all_failed) <= limit else similarity_of(math.inf)
-    near = similarity_of((limit - rest - failed) / slope)
-    if near >= NEAR:
-        return near
-    # Further down the checks count less for certain: no closed form, but the logit only falls.
-    low, high = -1.0, NEAR
-    if rest + slope * closeness(low) + _checks(low, failed, all_failed) <= limit:
-        return low
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        # closeness and _checks, spelt out: as calls they would take as long as the rest of a decision.
-        sure = (middle - FAR) / (NEAR - FAR)
-        if sure < 0.0:
-            sure = 0.0
-        if rest - slope * log(REACH - middle) + ((1.0 - sure) * all_failed + sure * failed) <= limit:
-            high = middle
-        else:
-            low = middle
-    return high

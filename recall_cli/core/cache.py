@@ -236,7 +236,7 @@ class Cache:
         """Take in a fresh answer to a miss, or to a hit that was checked; return the id of the entry that has it.
 
         :param same: whether the fresh answer says what the nearest candidate's does; None: nobody could
-            tell, which teaches nothing.
+            tell. That is no label, and it counts against a namespace where it is most of what is found.
         """
         if not self.observe(request, found, same=same):
             return found.decision.entry
@@ -245,7 +245,9 @@ class Cache:
     def observe(self, request: Request, found: Lookup, *, same: bool | None) -> bool:
         """Take in what a fresh answer says of the nearest candidate's; return whether the fresh one is to be stored."""
         entry, evidence = found.decision.entry, found.evidence
-        if same is not None and entry is not None and evidence is not None:
+        if same is None and evidence is not None:
+            self.policy.unsure(request.namespace, evidence)
+        elif same is not None and entry is not None and evidence is not None:
             self.policy.observe(request.namespace, evidence, same=same)
             with self._lock:
                 if entry in self._shelf:

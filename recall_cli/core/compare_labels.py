@@ -138,7 +138,7 @@ def compare_labels(a: str, b: str) -> Comparison | None:
             return different("yes against no")
         return same("the same label") if poles[0][0] == poles[1][0] else unsure("yes in other words")
     one, two = _words(a), _words(b)
-    if " ".join(one) == " ".join(two) and one and (key or other_key or _label_like(a)):
+    if " ".join(one) == " ".join(two) and one and (key or other_key or (_label_like(a) and _label_like(b))):
         grades = [_GRADE.search(text.strip(_EDGES)) for text in (a, b)]
         alike = len({found and found[0] for found in grades}) == 1
         return same("the same label") if alike else different("another label")

@@ -65,6 +65,9 @@ class ExactPolicy:
     def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
         """Ignore the label."""
 
+    def unsure(self, namespace: str, evidence: Evidence) -> None:
+        """Ignore what could not be judged."""
+
     def state(self) -> dict[str, Any]:
         """Return its name."""
         return {"policy": self.name}
@@ -103,6 +106,9 @@ class StaticPolicy:
 
     def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
         """Ignore the label: a static cutoff does not learn."""
+
+    def unsure(self, namespace: str, evidence: Evidence) -> None:
+        """Ignore it: a static cutoff does not learn."""
 
     def state(self) -> dict[str, Any]:
         """Return the cutoffs."""

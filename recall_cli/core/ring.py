@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-RIGHT, WRONG, UNKNOWN = 0, 1, 2
+RIGHT, WRONG, UNKNOWN, UNSURE = 0, 1, 2, 3
 WIDTH = len(FIELDS)
 _COLUMNS = {"features": 4 * WIDTH, "spaces": 4, "propensities": 4, "labels": 1, "served": 1, "bins": 1}
 """Bytes a decision, column by column."""

@@ -34,6 +34,11 @@ lower goal or a wider reach costs real texts a tenth of their hits.
 FORGIVE = 0.5
 """What is left of a namespace's retreat after a refit, which has seen why it retreated."""
 
+MOST_UNSURE = 0.5
+"""Share of the answers to compare, of what would be served, that may stay unjudged."""
+LEAST_COMPARED = 20
+"""Comparisons from which that share is one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Promise:
@@ -82,6 +87,16 @@ class Space:
     audits: int = 0
     wrong: int = 0
     """Audited hits that were wrong."""
+    told: int = 0
+    """Decisions of the window that would be served and were found right or wrong."""
+    unsure: int = 0
+    """The same whose two answers could not be compared: each may be a wrong one."""
+
+    @property
+    def silent(self) -> bool:
+        """Whether so much of what would be served cannot be judged that no promise holds: then nothing is served."""
+        compared = self.told + self.unsure
+        return compared >= LEAST_COMPARED and self.unsure > MOST_UNSURE * compared
 
     def propensity(self, promise: Promise) -> float:
         """Return the share of hits to audit now."""

@@ -106,6 +106,9 @@ class NaivePolicy:
         chance = self._random()
         return Verdict(evidence.similarity >= cutoff, cutoff, chance < self.verify_sample)
 
+    def unsure(self, namespace: str, evidence: Evidence) -> None:
+        """Ignore it: what is measured is what people build without a certificate."""
+
     def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
         """Keep the label, weighted by how rarely such labels come."""
         labels = self._labels.setdefault(namespace, [])

@@ -22,6 +22,7 @@ from recall_cli.logs.tally import Tally
 from recall_cli.measure import savings_verdict as judge
 from recall_cli.measure.cache_costs import Metered, Reconciliation
 from recall_cli.measure.columns import Workspace
+from recall_cli.measure.judged import Judged
 from recall_cli.measure.prices import price_book
 from recall_cli.measure.replay import NOBODY, leaning, served_by_key, tied, timing
 from recall_cli.measure.result import new_result
@@ -138,10 +139,8 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
         )
         found = replay_rows(rows, tiers=tiers, semantic=semantic, progress=progress)
         told = money(plan.money, rows, found, embedder, uncounted, seed=plan.seed)
-        result.summary = _summary(plan, rows, found, told) | told
-        if embedder is not None:
-            semantic_tier = result.summary["tiers"][SEMANTIC]
-            semantic_tier["judged"] = judged(rows, found, Comparator(embedder), plan.seed)
+        said = None if embedder is None else judged(rows, found, Comparator(embedder), plan.seed)
+        result.summary = _summary(plan, rows, found, told, said) | told
         result.summary["cold_start"] = cold_start(rows, found)
         result.summary["ttl"] = ttl_sweep(rows, found, ttls)
         result.summary["capacity"] = capacity_sweep(rows, found, limits, 0 if embedder is None else embedder.dim)
@@ -189,7 +188,9 @@ def reading(logs: Sequence[str], progress: Progress | None) -> Callable[[int], N
     return lambda done: progress(min(done, total) if total else done, total, "reading")
 
 
-def _summary(plan: Plan, rows: Rows, found: Replayed, told: dict[str, Any]) -> dict[str, Any]:
+def _summary(
+    plan: Plan, rows: Rows, found: Replayed, told: dict[str, Any], said: dict[str, Any] | None
+) -> dict[str, Any]:
     start = rows.columns.read("start")
     timed = start[~np.isnan(start)]
     where, block = blocks_of(start, rows.columns.read("tenant"))
@@ -214,8 +215,10 @@ def _summary(plan: Plan, rows: Rows, found: Replayed, told: dict[str, Any]) -> d
             "verified": False,
             "audits": found.walked.audits if found.walked else 0,
             "labels": found.walked.labels if found.walked else 0,
+            "unlabelled": found.walked.unsure if found.walked else 0,
             "second_opinion": _opinions(plan, found),
             "few_answers_equal": answers[SEMANTIC].few_equal,
+            "judged": said,
         }
     excluded = excluded_by_reason(rows)
     main_exclusion = max(excluded, key=lambda reason: excluded[reason]["requests"], default="")
@@ -240,6 +243,7 @@ def _summary(plan: Plan, rows: Rows, found: Replayed, told: dict[str, Any]) -> d
         tau=plan.tau if plan.policy == "static" else None,
         exact_answers=answers[EXACT],
         semantic_answers=answers.get(SEMANTIC, judge.Answers(0, 0)),
+        judged=Judged(said["same"], said["different"], said["unsure"]) if said and said["n"] else None,
         unordered=coarse if len(timed) else judge.NO_TIMES,
         tied=same_instant["misses"],
         tokens=sums.of("input", cacheable) + sums.of("output", cacheable),

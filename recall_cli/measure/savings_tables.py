@@ -11,6 +11,7 @@ import numpy as np
 
 from recall_cli.core.compare import Comparator, Same
 from recall_cli.measure import savings_verdict as judge
+from recall_cli.measure.judged import Judged
 from recall_cli.measure.replay import NOBODY
 from recall_cli.measure.savings_rows import Rows
 from recall_cli.measure.savings_tiers import (
@@ -120,7 +121,8 @@ def answers_equal(found: Replayed, outcome: int, by: Column) -> dict[str, Any]:
 def judged(rows: Rows, found: Replayed, compare: Comparator, seed: int) -> dict[str, Any]:
     """Return what the rules of `core.compare` make of the answers the semantic tier would serve.
 
-    Of up to MOST_JUDGED hits, drawn by chance. The rate is of those that could be told: the rest is neither.
+    Of up to MOST_JUDGED hits, drawn by chance. The rate is of those that could be told; the bounds are of all of them,
+    with none and with all of the rest wrong, and None where nothing could be told.
     """
     answer = found.answer
     hits = np.flatnonzero((found.tier == BY_SEMANTIC) & (answer != 0) & (answer[found.served_by] != 0))
@@ -132,6 +134,7 @@ def judged(rows: Rows, found: Replayed, compare: Comparator, seed: int) -> dict[
     )
     same, different, unsure = (verdicts[verdict] for verdict in (Same.SAME, Same.DIFFERENT, Same.UNSURE))
     told = same + different
+    found_so = Judged(same, different, unsure)
     return {
         "n": len(drawn),
         "same": same,
@@ -139,6 +142,8 @@ def judged(rows: Rows, found: Replayed, compare: Comparator, seed: int) -> dict[
         "unsure": unsure,
         "different_rate": different / told if told else None,
         "different_interval": list(wilson(different, told, Z_95)),
+        "different_bounds": list(found_so.bounds),
+        "different_bounds_interval": list(found_so.interval),
         "comparator": compare.name,
     }
 

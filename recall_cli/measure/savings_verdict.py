@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from recall_cli.measure.judged import Judged, between
 from recall_cli.measure.savings_words import MAX_DIGITS, REASONS, agreement, percent, usd
 from recall_cli.stats import BOOTSTRAP_RESAMPLES, Z_95, block_bootstrap, wilson
 
@@ -125,6 +126,8 @@ class Facts:
     exact_answers: Answers
     semantic_answers: Answers
     """Of the hits that the semantic tier adds."""
+    judged: Judged | None = None
+    """What rules make of these answers; None where none were compared."""
     normalised_saved: float = 0.0
     """By keys that ignore case, spaces and closing marks, beyond the exact ones."""
     normalised_interval: tuple[float, float] = (0.0, 0.0)
@@ -242,7 +245,7 @@ def _by_dollars(facts: Facts) -> str:
             f"Not worth it: even if every semantic answer held, a cache would save {_of_spend(facts.saved, facts)}, "
             f"and running it takes {usd(facts.costs)} of that{only_sampled}."
         )
-    if facts.semantic_answers.few_equal:
+    if _doubtful(facts):
         return f"Not worth it on this evidence: {_exact(facts)}{only_sampled}{_semantic(facts)}."
     return f"Worth it only if the semantic answers hold: {_exact(facts)}{_semantic(facts)}{_costs(facts)}."
 
@@ -317,13 +320,37 @@ def _neighbours(facts: Facts) -> str:
     tier = f"; the semantic tier {'under the adaptive policy' if facts.tau is None else f'at tau {facts.tau:g}'}"
     if not answers.n:
         return f"{tier} adds up to {sum_added} if every one of its answers holds"
-    unknown = "" if answers.equal == answers.n else ", and whether the rest say the same is not known from the log"
+    unknown = "" if answers.equal == answers.n else _rest(facts.judged)
     exact = facts.exact_answers
     beside = f" (of exact hits {percent(exact.equal / exact.n, 0)})" if exact.n >= MIN_ANSWERS else ""
     equal = f"{agreement(answers.equal, answers.n)} equal the logged answer letter by letter{beside}{unknown}"
-    if answers.few_equal:
+    if _doubtful(facts):
         return f"{tier} would add up to {sum_added} but is not shown to be safe: of its answers only {equal}"
     return f"{tier} adds up to {sum_added} if every one of its answers holds: {equal}"
+
+
+def _doubtful(facts: Facts) -> bool:
+    """Return whether the log shows that too many semantic answers are wrong, or fails to show that they are not.
+
+    Where rules have judged the answers, what they found counts, and with it what they could not tell: that may be
+    wrong. Few answers equal letter by letter are no doubt once enough of the others are known to say the same.
+    """
+    judged = facts.judged
+    if judged is None or judged.n < MIN_ANSWERS:
+        return facts.semantic_answers.few_equal
+    low, high = judged.interval
+    return low > 1 - SAME_AT_LEAST or (facts.semantic_answers.few_equal and high > 1 - SAME_AT_LEAST)
+
+
+def _rest(judged: Judged | None) -> str:
+    """Return what is known of the answers that are not equal letter by letter."""
+    if judged is None or not judged.n:
+        return ", and whether the rest say the same is not known from the log"
+    low, high = judged.bounds
+    if low is None:
+        return f", and how many are wrong is not known: none of {judged.n:,} could be judged"
+    unsure = f", of which {judged.unsure:,} of {judged.n:,} could not be judged" if judged.unsure else ""
+    return f", and by rules {between(low, high)} are wrong{unsure}"
 
 
 def _kept_out(facts: Facts, otherwise: str = ", unless") -> str:

@@ -325,6 +325,7 @@ def replay(trace: Trace, policy: Policy, luck: NDArray[np.float64], forbidding: 
             tally.audits += 1
         if right is None:
             tally.unlabelled += 1
+            policy.unsure(name, evidence)
             if not verdict.serve:
                 cache.insert(i, i)
             continue

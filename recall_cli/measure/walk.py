@@ -38,6 +38,8 @@ class Walked:
     audits: int = 0
     """Hits that a policy which learns had checked: each costs a call."""
     labels: int = 0
+    unsure: int = 0
+    """Answers that were compared and could not be judged."""
     asked: int = 0
     """Hits that a second opinion was asked about, and `refused` those that it did not let stand."""
     refused: int = 0
@@ -90,6 +92,7 @@ class _Cache:
     asked: dict[int, _Open] = field(default_factory=dict)
     audits: int = 0
     labels: int = 0
+    unsure: int = 0
     opinions: int = 0
     refused: int = 0
     opinion_cpu_s: float = 0.0
@@ -135,6 +138,9 @@ class _Cache:
                 if self.witness is not None:
                     self.witness.judge(decision.candidate, same=same)
                 like = decision.candidate if same else None
+            else:
+                self.unsure += 1
+                self.policy.unsure(self._space(at), decision.evidence)
             # An audit that shows another answer stores it, as the cache does.
             missed = missed or (decision.hit and same is False)
         if missed:
@@ -201,7 +207,16 @@ def walk(calls: Calls, policy: Policy, *, progress: Progress | None = None) -> W
             found = cache.search(at)
             if found is not None:
                 served[at], similarity[at] = found
-    return Walked(served, similarity, cache.audits, cache.labels, cache.opinions, cache.refused, cache.opinion_cpu_s)
+    return Walked(
+        served,
+        similarity,
+        cache.audits,
+        cache.labels,
+        cache.unsure,
+        cache.opinions,
+        cache.refused,
+        cache.opinion_cpu_s,
+    )
 
 
 def _crowded(calls: Calls) -> list[bool]:

@@ -96,12 +96,30 @@ class Metrics:
         n = wrong + sum(self.labels[source, "same"] for source in ("audit", "shadow"))
         return wrong, n, wilson(wrong, n) if n else None
 
+    def unsure_hits(self) -> int:
+        """Return how many semantic hits were compared with a fresh answer, and nobody could tell."""
+        return sum(self.labels[source, "unsure"] for source in ("audit", "shadow"))
+
+    def false_hit_bounds(self) -> tuple[float | None, float | None, tuple[float, float] | None]:
+        """Return the share of wrong semantic hits if none and if all of the unsure ones are, and the 95 % ends of both.
+
+        None where nothing could be judged.
+        """
+        wrong, n, _ = self.false_hits()
+        unsure = self.unsure_hits()
+        if not n:
+            return None, None, None
+        every = n + unsure
+        ends = wilson(wrong, every)[0], wilson(wrong + unsure, every)[1]
+        return wrong / every, (wrong + unsure) / every, ends
+
     def summary(self) -> dict[str, Any]:
         """Return the numbers that people look at, JSON-ready."""
         hits = {str(kind): self.count(kind) for kind in (Outcome.EXACT, Outcome.SEMANTIC, Outcome.SHADOW)}
         requests = sum(self.requests.values())
         cacheable = requests - self.count(Outcome.BYPASS)
         wrong, checked, interval = self.false_hits()
+        low, high, ends = self.false_hit_bounds()
         entries, size = self.held()
         return {
             "up_s": time.monotonic() - self.started,
@@ -118,7 +136,15 @@ class Metrics:
             "dropped": dict(self.dropped),
             "faults": dict(self.faults),
             "labels": {f"{source} {verdict}": n for (source, verdict), n in self.labels.items()},
-            "false_hits": {"wrong": wrong, "n": checked, "interval": interval},
+            "false_hits": {
+                "wrong": wrong,
+                "n": checked,
+                "interval": interval,
+                "unsure": self.unsure_hits(),
+                "low": low,
+                "high": high,
+                "bounds_interval": ends,
+            },
             "saved": {
                 "input_tokens": self.saved_input,
                 "output_tokens": self.saved_output,
@@ -169,12 +195,19 @@ class Metrics:
         yield counter("saved_tokens", "Tokens that hits did not cost.", ("direction",), saved)
         yield counter("saved_usd", "Dollars that hits did not cost, at list prices.", (), {"": self.saved_usd})
         yield counter("unpriced_hits", "Hits whose model has no price.", (), {"": self.unpriced})
-        wrong, n, interval = self.false_hits()
+        wrong, n, _ = self.false_hits()
+        unsure = self.unsure_hits()
+        low, high, ends = self.false_hit_bounds()
         yield gauge("false_hit_checked", "Semantic hits with a label.", n)
-        if interval is not None:
-            yield gauge("false_hit_rate", "Share of wrong ones among the labelled semantic hits.", wrong / n)
-            yield gauge("false_hit_rate_low", "Lower end of its 95 % interval.", interval[0])
-            yield gauge("false_hit_rate_high", "Upper end of its 95 % interval.", interval[1])
+        yield gauge("false_hit_unsure", "Checked semantic hits that nobody could judge.", unsure)
+        if low is not None and high is not None and ends is not None:
+            if wrong or not unsure:
+                # Without a wrong one it would say "none", and the unsure ones may all be wrong.
+                yield gauge("false_hit_rate", "Share of wrong ones among the labelled semantic hits.", wrong / n)
+            yield gauge("false_hit_least", "Share of wrong ones if all unsure ones are right.", low)
+            yield gauge("false_hit_most", "Share of wrong ones if all unsure ones are wrong.", high)
+            yield gauge("false_hit_rate_low", "Lower 95 % end of the least share.", ends[0])
+            yield gauge("false_hit_rate_high", "Upper 95 % end of the largest share.", ends[1])
         entries, size = self.held()
         yield gauge("entries", "Entries kept.", entries)
         yield gauge("bytes", "Bytes of bodies, prompts and vectors.", size)

@@ -437,6 +437,9 @@ class Checking:
     def decide(self, namespace: str, evidence: Evidence) -> Verdict:
         return Verdict(evidence.similarity > 0.8, 0.8, audit=True)
 
+    def unsure(self, namespace: str, evidence: Evidence) -> None:
+        pass
+
     def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
         self.labels.append(same)
 

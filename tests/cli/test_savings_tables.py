@@ -76,7 +76,7 @@ def test_what_rules_make_of_semantic_answers(log: Path, capsys: pytest.CaptureFi
     ]
     out = printed(capsys, log, lines)
     assert "Of 4 semantic answers, compared by rules with the logged ones, 2 say the same, 2 another thing, 0 " in out
-    assert "50.0 % [15.0 %, 85.0 %] wrong of those it can tell" in out
+    assert "Share that is wrong: 50.0 % [15.0, 85.0]." in out
     learnt = printed(capsys, log, lines, "--policy", "adaptive", "--target", "0.02")
     assert "Answered by the adaptive policy, of 8 cacheable" in learnt
     # The last answer comes when the log is over.

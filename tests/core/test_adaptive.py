@@ -53,6 +53,58 @@ def test_nothing_is_served_before_the_warm_up(prior: Prior | None) -> None:
         policy.observe("n", evidence, same=True)
 
 
+def served(policy: AdaptivePolicy, unsure: float, n: int = 1_500, namespace: str = "n") -> int:
+    """Ask n questions with right candidates of which a share is not judged; return the hits of the last 500."""
+    rng = np.random.default_rng(3)
+    hits = 0
+    for at in range(n):
+        evidence = Evidence(0.9 + float(rng.random()) / 10, margin=0.1)
+        verdict = policy.decide(namespace, evidence)
+        hits += verdict.serve and at >= n - 500
+        if not verdict.serve or verdict.audit:
+            if rng.random() < unsure:
+                policy.unsure(namespace, evidence)
+            else:
+                policy.observe(namespace, evidence, same=True)
+    return hits
+
+
+def test_where_most_answers_cannot_be_judged_nothing_is_served() -> None:
+    assert served(AdaptivePolicy(target_false_hit=0.05), 0.0) > 400
+    assert served(AdaptivePolicy(target_false_hit=0.05), 0.3) > 400
+    assert served(AdaptivePolicy(target_false_hit=0.05), 0.7) == 0
+    assert served(AdaptivePolicy(target_false_hit=0.05), 1.0) == 0
+
+
+def test_a_namespace_that_cannot_be_judged_silences_no_other_and_speaks_again_once_it_can() -> None:
+    policy = AdaptivePolicy(target_false_hit=0.05)
+    assert served(policy, 0.0, namespace="labels") > 400
+    assert served(policy, 1.0, 700, namespace="prose") == 0
+    assert policy.cutoffs()["prose"] > 1
+    assert policy.cutoffs()["labels"] <= 1
+    assert served(policy, 0.0, 700, namespace="labels") > 400
+    # What is not known is kept over a restart.
+    again = AdaptivePolicy(target_false_hit=0.05)
+    again.load(json.loads(json.dumps(policy.state())))
+    assert not again.decide("prose", Evidence(0.99, margin=0.1)).serve
+    assert again.decide("labels", Evidence(0.99, margin=0.1)).serve
+    # The window forgets what could not be judged.
+    assert served(policy, 0.0, 4_000, namespace="prose") > 400
+
+
+def test_a_late_label_takes_the_place_of_an_unsure_one() -> None:
+    policy = AdaptivePolicy()
+    evidence = Evidence(0.95)
+    policy.decide("n", evidence)
+    policy.unsure("n", evidence)
+    assert policy.labels == 0
+    policy.observe("n", evidence, same=True)
+    policy.observe("n", evidence, same=False)
+    assert policy.labels == 1
+    policy.unsure("n", evidence)
+    assert policy.labels == 1
+
+
 def test_traffic_without_labels_teaches_nothing() -> None:
     policy = AdaptivePolicy()
     assert not any(policy.decide("n", Evidence(1.0)).serve for _ in range(500))

@@ -116,6 +116,9 @@ class Spy:
         self.open[self.asked] = (serve, audit)
         return Verdict(serve, 0.5, audit)
 
+    def unsure(self, namespace: str, evidence: Evidence) -> None:
+        pass
+
     def observe(self, namespace: str, evidence: Evidence, *, same: bool) -> None:
         serve, audit = self.open.pop(evidence.ticket)
         assert not serve or audit, "a hit that nobody checked has no label"

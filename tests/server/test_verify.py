@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
+from importlib.resources import files
 from typing import Any
 
 import pytest
 
+from recall_cli.server.metrics import Metrics
 from tests.server.answers import chat, provider, reply_with
 from tests.server.conftest import Start
 from tests.server.fake import Reply, Seen, ask
@@ -57,6 +62,62 @@ def test_a_model_that_does_not_repeat_itself_makes_no_label(start: Start) -> Non
     ask(proxy, NEAR)
     wait_for(lambda: proxy.server.metrics.labels["audit", "unsure"] == 1)
     assert proxy.server.metrics.false_hits()[:2] == (0, 0)
+
+
+PROSE = ("Payment is possible with a card; cash works too.", "You can pay by card or in cash.")
+
+
+def test_hits_that_nobody_can_judge_are_a_bound_on_the_page_and_in_the_metrics(start: Start) -> None:
+    proxy, _ = start(scripted(PROSE[0], PROSE[1], PROSE[0]), shadow=True)
+    fill(proxy)
+    metrics = proxy.server.metrics
+    for n, (low, high) in enumerate(((None, None), (0.0, 0.5)), start=1):
+        assert ask(proxy, NEAR + "?" * n).outcome == "SHADOW"
+        proxy.settle()
+        told = metrics.summary()["false_hits"]
+        assert (told["unsure"], told["low"], told["high"]) == (1, low, high)
+    exposed = metrics.exposition().decode()
+    assert "recall_false_hit_unsure 1.0" in exposed
+    assert "recall_false_hit_most 0.5" in exposed
+    # It would say that nothing is wrong.
+    assert "recall_false_hit_rate " not in exposed
+
+
+def test_another_label_is_a_wrong_hit(start: Start) -> None:
+    proxy, _ = start(scripted("positive", "negative", "positive"), shadow=True)
+    fill(proxy)
+    for n in (1, 2):
+        ask(proxy, NEAR + "?" * n)
+        proxy.settle()
+    assert proxy.server.metrics.false_hits()[:2] == (1, 2)
+    assert "recall_false_hit_rate 0.5" in proxy.server.metrics.exposition().decode()
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="the page's script runs in node")
+@pytest.mark.parametrize(
+    ("right", "wrong", "unsure", "said"),
+    [
+        (0, 0, 0, "–"),
+        (9, 1, 0, "10.0 %"),
+        (9, 0, 0, "0.0 %"),
+        (0, 0, 3, "not known"),
+        (39, 0, 61, "0 to 61.0 %"),
+        (80, 10, 10, "10.0 to 20.0 %"),
+    ],
+)
+def test_the_page_says_what_is_known(right: int, wrong: int, unsure: int, said: str) -> None:
+    metrics = Metrics()
+    for verdict, n in (("same", right), ("different", wrong), ("unsure", unsure)):
+        metrics.labels["audit", verdict] = n
+    page = (files("recall_cli") / "server" / "page.html").read_text()
+    needed = [re.search(rf"^{start}.*?^{end}", page, re.M | re.S) for start, end in (("const percent", "const range"),)]
+    function = re.search(r"^function wrong\(f\) \{.*?^\}", page, re.M | re.S)
+    assert function is not None
+    assert needed[0] is not None
+    percent = needed[0][0].rsplit("const range", 1)[0]
+    facts = json.dumps(metrics.summary()["false_hits"])
+    code = f"{percent}\n{function[0]}\nprocess.stdout.write(wrong({facts}))"
+    assert subprocess.run(["node", "-e", code], capture_output=True, check=True, text=True).stdout == said
 
 
 def test_an_audit_that_fails_is_counted_and_harms_nobody(start: Start) -> None:
