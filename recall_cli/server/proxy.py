@@ -34,8 +34,8 @@ KEY_BYTES = 32
 
 KNOWN_CREDENTIALS = 4_096
 """Tenants whose digest is remembered, to not make it anew at every request."""
-KNOWN_NAMES = 512
-"""The same for the sets of names that requests' headers have: a client has a handful, an attacker any number."""
+KNOWN_NAMES = 4_096
+"""The same for names of headers: a client has a handful, an attacker any number."""
 KNOWN_REQUESTS = 4_096
 """The same for requests, of `KNOWN_BYTES` at most: what is remembered stays below 16 MB or so."""
 KNOWN_BYTES = 4_096
@@ -86,8 +86,8 @@ class Walls:
         self._credentials = (*LISTED, *extra)
         self._keyed = frozenset((*self._credentials, *SHAPING, b"x-recall-namespace", b"origin"))
         self._known: dict[tuple[Any, ...], str] = {}
-        self._others: dict[tuple[bytes, ...], tuple[bytes, ...]] = {}
-        """By the names of a request's headers, those that say who asks and are not listed."""
+        self._settled = {*self._credentials, b"cookie"}
+        """Names to which the rule has nothing to add: they are looked at anyway, or are no credentials."""
 
     def repeats(self, headers: RawHeaders) -> bool:
         """Return True when a header that is keyed comes twice: which one would count is the upstream's secret."""
@@ -96,6 +96,8 @@ class Walls:
 
     def withholds(self, connection: bytes) -> bool:
         """Return True when a `connection` header names one that is keyed: it would count here and stay here."""
+        if not connection or connection == b"keep-alive":
+            return False
         return any(self._is_keyed(part.strip()) for part in connection.lower().split(b","))
 
     def credential(self, found: dict[bytes, bytes]) -> str:
@@ -116,11 +118,7 @@ class Walls:
 
     def _said(self, found: dict[bytes, bytes]) -> tuple[Any, ...]:
         listed = tuple([found.get(name) for name in self._credentials])
-        names = tuple(found)
-        others = self._others.get(names)
-        if others is None:
-            others = self._unlisted(names)
-        more = tuple([(name, found[name]) for name in others]) if others else ()
+        more = () if self._settled.issuperset(found) else self._unlisted(found)
         # Without any of these more, the digests are the ones that stores of before have.
         cookie = found.get(b"cookie")
         if any(listed):
@@ -135,13 +133,15 @@ class Walls:
     def _is_keyed(self, name: bytes) -> bool:
         return name in self._keyed or says_who_asks(name)
 
-    def _unlisted(self, names: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        if len(self._others) >= KNOWN_NAMES:
-            self._others.clear()
-        apart = (*self._credentials, b"cookie")  # of a cookie only a part may count
-        others = tuple(sorted(name for name in names if name not in apart and says_who_asks(name)))
-        self._others[names] = others
-        return others
+    def _unlisted(self, found: dict[bytes, bytes]) -> tuple[tuple[bytes, bytes], ...]:
+        """Return the headers that say who asks and are not listed, in an order of their own."""
+        more = []
+        for name in found.keys() - self._settled:
+            if says_who_asks(name):
+                more.append((name, found[name]))
+            elif len(self._settled) < KNOWN_NAMES:
+                self._settled.add(name)
+        return tuple(sorted(more))
 
     def _digest(self, said: tuple[Any, ...]) -> str:
         known = self._known.get(said)
