@@ -103,7 +103,7 @@ class Scripts:
         if done.returncode:
             said = _said(done.stderr)
             if said.startswith("ModuleNotFoundError"):
-                raise Unavailable(f"{step} needs packages that are not installed ({said}): {TEST_INSTALL}")
+                raise Unavailable(f"it needs packages that are not installed ({said}): {TEST_INSTALL}")
             raise Unavailable(f"{step} ended with exit code {done.returncode}: {said}")
 
 
