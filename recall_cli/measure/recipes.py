@@ -22,6 +22,8 @@ from recall_cli.types import Result
 FILE = "recipes.toml"
 PROGRAMS = {"recall": (sys.executable, "-m", "recall_cli"), "python": (sys.executable,)}
 LAY_OUT = "python -m benchmarks.evaluation_sets {data} {sets}"
+TEST_INSTALL = ".venv/bin/pip install --quiet -e '.[test]'"
+"""What README says to install for its tests, which is what the scripts under benchmarks/ need too."""
 SAID_CHARS = 200
 """Of what a failed step said."""
 
@@ -99,5 +101,15 @@ class Scripts:
             errors="replace",
         )
         if done.returncode:
-            said = done.stderr.strip().rpartition("\n")[2][-SAID_CHARS:]
+            said = _said(done.stderr)
+            if said.startswith("ModuleNotFoundError"):
+                raise Unavailable(f"it needs packages that are not installed ({said}): {TEST_INSTALL}")
             raise Unavailable(f"{step} ended with exit code {done.returncode}: {said}")
+
+
+def _said(stderr: str) -> str:
+    """Return what a failed step said last: one of recall's own errors with its next step, or the last line."""
+    *before, last = [line for line in stderr.splitlines() if line.strip()] or [""]
+    if before and last.startswith("  ") and before[-1].startswith("error:"):
+        last = f"{before[-1]} ({last.strip()})"
+    return last.strip()[-SAID_CHARS:]

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import recall_cli
-from recall_cli.errors import InputError
+from recall_cli.errors import InputError, RecallError
 from recall_cli.measure import compare_results
 from recall_cli.measure.compare_values import numbers
 from recall_cli.measure.recipes import FILE, Recipe, Scripts, Unavailable, recipes
@@ -34,14 +34,13 @@ AT_MOST = {"runs": 20, "lookups": 500, "entries": 10_000, "corpus": 10_000}
 Run = Callable[[Progress | None], Result]
 
 
-def checkout(*, package: Path = PACKAGE, here: Path | None = None) -> Path:
+def checkout() -> Path:
     """Return the clone of recall's repository that holds the recorded results. Raises InputError when there is none.
 
-    :param package: the folder of this package: inside the clone, unless recall was installed from it as a copy.
-    :param here: the folder one is in, the working directory by default; the clone may be above it.
+    It is where this package lies, or, when that was installed as a copy, the folder one is in or one above it.
     """
-    here = (here or Path.cwd()).absolute()
-    for folder in (package.parent, here, *here.parents):
+    here = Path.cwd()
+    for folder in (PACKAGE.parent, here, *here.parents):
         if all((folder / part).is_file() for part in PARTS):
             return folder
     raise InputError(
@@ -93,6 +92,9 @@ def run(
                     told |= {"took_s": round(time.perf_counter() - started, 1), **more}
             except Unavailable as reason:
                 told |= {"run": False, "reason": str(reason)}
+            except RecallError as error:
+                # An extra that is not installed, a disk that is full: the other documents are run all the same.
+                told |= {"run": False, "reason": f"{error}: {error.hint}" if error.hint else str(error)}
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -127,12 +128,11 @@ def test_connections_that_end_while_they_are_idle_are_replaced_unseen(
 
 def test_what_the_server_says_unasked_ends_no_connection(postgres: Server, database: str) -> None:
     store = PostgresStore(database, embedder=HashEmbedder())
-    with store.database.connection(5.0) as db:
-        before = db.info.backend_pid
+    with store.database.connection(20.0) as db:
         db.execute("LISTEN news")
-    with postgres.superuser(database) as admin:
-        admin.execute("NOTIFY news")
-    with store.database.connection(5.0) as db:
-        assert db.info.backend_pid == before
+        with postgres.superuser(database) as admin:
+            admin.execute("NOTIFY news")
+        assert select.select([db.pgconn.socket], [], [], 20)[0], "the news have come"
+        assert not db.is_gone
         assert db.execute("SELECT 1").fetchone() == (1,)
     store.close()
