@@ -55,7 +55,7 @@ def test_nothing_is_served_before_the_warm_up(certificate: str, prior: Prior | N
 
 
 def served(policy: AdaptivePolicy, unsure: float, n: int = 1_500, namespace: str = "n") -> int:
-    """Ask n questions with right candidates of which a share cannot be judged; return how many hits the last 500 had."""
+    """Ask n right candidates of which a share cannot be judged; return how many hits the last 500 questions had."""
     rng = np.random.default_rng(3)
     hits = 0
     for at in range(n):
