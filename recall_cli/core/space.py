@@ -36,8 +36,8 @@ FORGIVE = 0.5
 
 MOST_UNSURE = 0.5
 """Share of the answers to compare, of what would be served, that may stay unjudged."""
-LEAST_COMPARED = 20
-"""Comparisons from which that share is one."""
+LEAST_COMPARED = 10
+"""Comparisons from which that share is one. Until then a namespace with an unsure one is audited more often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,8 @@ class Space:
 
     def propensity(self, promise: Promise) -> float:
         """Return the share of hits to audit now."""
-        if self.alarm > WATCH_FROM * promise.goal or self.doubt > WATCH_FROM * DOUBT_GOAL:
+        early = self.unsure > 0 and self.told + self.unsure < LEAST_COMPARED
+        if early or self.alarm > WATCH_FROM * promise.goal or self.doubt > WATCH_FROM * DOUBT_GOAL:
             return min(1.0, WATCHFUL * promise.verify_sample)
         return promise.verify_sample
 

@@ -349,7 +349,7 @@ def _rest(judged: Judged | None) -> str:
     low, high = judged.bounds
     if low is None:
         return f", and how many are wrong is not known: none of {judged.n:,} could be judged"
-    unsure = f", of which {judged.unsure:,} of {judged.n:,} could not be judged" if judged.unsure else ""
+    unsure = f": {judged.unsure:,} of {judged.n:,} could not be judged" if judged.unsure else ""
     return f", and by rules {between(low, high)} are wrong{unsure}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from itertools import product
@@ -112,7 +113,7 @@ def test_savings_prints_the_bound_where_answers_cannot_be_judged(
     low, high = judged["different_bounds"]
     assert (low, high) == (0, judged["unsure"] / judged["n"])
     bound = f"0 to {100 * high:.1f} %"
-    assert f"by rules {bound} are wrong, of which {judged['unsure']} of {judged['n']} could not be" in found["verdict"]
+    assert f"by rules {bound} are wrong: {judged['unsure']} of {judged['n']} could not be" in found["verdict"]
     out = run(capsys, "savings", log)
     assert f"wrong: {bound} ({judged['unsure']} of {judged['n']} could not be judged)" in out
     assert not re.search(r"(?<!\d)0(\.0)? % (\[[^]]*\] )?(are )?wrong", out)
@@ -155,7 +156,7 @@ def test_the_html_report_prints_the_bound(command: tuple[str, ...], tmp_path: Pa
     log = write(tmp_path / "log.jsonl", classified(lambda at: PROSE[at % len(PROSE)]))
     page = tmp_path / "page.html"
     assert main([*command, log, "--report", str(page)]) == 0
-    text = re.sub(r"<[^>]+>", " ", page.read_text())
+    text = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page.read_text())).split())
     assert re.search(r"\b0 to \d+\.\d+ %", text)
     assert not re.search(r"0\.0+ % \[0\.0+, [^]]*\]\s*(were |are )?wrong", text)
 

@@ -89,8 +89,9 @@ def test_another_label_is_a_wrong_hit(start: Start) -> None:
     for n in (1, 2):
         ask(proxy, NEAR + "?" * n)
         proxy.settle()
-    assert proxy.server.metrics.false_hits()[:2] == (1, 2)
-    assert "recall_false_hit_rate 0.5" in proxy.server.metrics.exposition().decode()
+    # Each is the other's opposite: what was wrong was stored, and is what the next one is near.
+    assert proxy.server.metrics.false_hits()[:2] == (2, 2)
+    assert "recall_false_hit_rate 1.0" in proxy.server.metrics.exposition().decode()
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="the page's script runs in node")
