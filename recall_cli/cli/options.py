@@ -118,7 +118,10 @@ Report = Annotated[
 Tau = Annotated[
     float,
     typer.Option(
-        "--tau", envvar="RECALL_TAU", metavar="0..1", help="Serve when cosine similarity reaches this (1: equal requests alone)."
+        "--tau",
+        envvar="RECALL_TAU",
+        metavar="0..1",
+        help="Serve when cosine similarity reaches this (1: equal requests alone).",
     ),
 ]
 TauFor = Annotated[
