@@ -220,6 +220,10 @@ NOT_TOLD_APART: tuple[tuple[str, str], ...] = (
     ("Does true && false hold?", "Does false && true hold?"),
     ("List the files in src/a", "List the files in src/b"),
     ("What is user.name in this object?", "What is name.user in this object?"),
+    ("When may I park here?", "Where may I park here?"),
+    ("When does the shop open on holidays?", "Why does the shop open on holidays?"),
+    ("How do I get to the airport?", "How do I get from the airport?"),
+    ("Can I return it before delivery?", "Can I return it after delivery?"),
     ("foo-bar or bar-foo, what is foo-bar?", "foo-bar or bar-foo, what is bar-foo?"),
 )
 """The words are the same but for order, case, accents, symbols, single letters, numbers or code."""
@@ -235,5 +239,8 @@ HARMLESS: tuple[tuple[str, str], ...] = (
     ("Where can I find a good café?", "where can i find a good café"),
     ("What is the capital of France?", "Tell me the capital of France"),
     ("How do I reset my password?", "How can I reset my password?"),
+    ("Which port does the database listen on?", "What port does the database listen on?"),
+    ("What vegan options do you have on the menu?", "On the menu, what vegan options do you have?"),
+    ("What is the tallest mountain in the UK?", "what's the tallest mountain in the uk"),
 )
 """What may stand between two texts that one answer serves."""

@@ -121,7 +121,7 @@ Tau = Annotated[
         "--tau",
         envvar="RECALL_TAU",
         metavar="0..1",
-        help="Serve from this cosine similarity on (1: equal requests alone).",
+        help="Serve when cosine similarity reaches this (1: equal requests alone).",
     ),
 ]
 TauFor = Annotated[

@@ -18,6 +18,7 @@ from recall_cli.core.embed import reads, reads_word
 from recall_cli.core.evidence import one_slip
 from recall_cli.core.text_facts import CONTENT
 from recall_cli.core.words import AFTER_DIGITS, MONTHS, NUMBER_WORDS, ORDINALS, SCALES, WEEKDAYS, WEIGHTS, plain, ranks
+from recall_cli.core.words import DIRECTIONS as _DIRECTIONS
 from recall_cli.core.words import read as known_word
 from recall_cli.types import Embedder, Evidence
 
@@ -46,6 +47,10 @@ _ALONE = frozenset(("a", "i"))
 """Letters that are words."""
 GRAMMAR = 0.05
 """Up to this weight a word is one of grammar or courtesy: "the", "please", "how"."""
+QUESTIONS = {word: word for word in ("who", "when", "where", "why", "how")} | {"what": "what", "which": "what"}
+"""Words that ask for different things, though their vectors are short; "what port" and "which port" is one question."""
+DIRECTIONS = {word: word for word in sorted(_DIRECTIONS)}
+"""Words that turn a sentence round: to and from, before and after."""
 _COUNTED = frozenset((*NUMBER_WORDS, *ORDINALS, *SCALES, *WEEKDAYS, *MONTHS))
 """Words that `core.numbers` reads as quantities, and compares as such."""
 
@@ -265,7 +270,11 @@ def _in_order(a: _Written, b: _Written, only: AbstractSet[str]) -> bool:
     :param only: the words that one text alone has.
     """
     common = a.words & b.words
-    if all(_weight(word) <= GRAMMAR for word in only):
+    if all(_weight(word) <= GRAMMAR or word in DIRECTIONS for word in only):
+        for which in (QUESTIONS, DIRECTIONS):
+            mine, theirs = ({which[word] for word in text.words & only & which.keys()} for text in (a, b))
+            if mine and theirs and mine != theirs:
+                return False
         told = {word for word in common if _weight(word) > GRAMMAR}
         return [word for word in a.order if word in told] == [word for word in b.order if word in told]
     named = (a.names | b.names) & common

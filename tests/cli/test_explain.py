@@ -52,9 +52,24 @@ def test_hit_miss_and_exact(here: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_veto_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    document = explained(capsys, "How do I cancel order 42?", "--against", "p.txt", "--tau", "0.5", "--veto", "numbers")
-    assert document["rows"][0]["gate"] == "veto: numbers"
-    assert document["rows"][0]["numbers"] == 1
+    (here / "dog.txt").write_text("Can I bring my dog on the train?\n")
+    asked = ("Can't I bring my dog on the train?", "--against", "dog.txt", "--tau", "0.5")
+    for options in ((), ("--veto", "negation"), ("--verify-on-hit", "evidence")):
+        document = explained(capsys, *asked, *options)
+        assert document["rows"][0]["gate"] == "veto: negation"
+        assert document["rows"][0]["negation"] == 1
+    for options in (("--veto", "numbers"), ("--verify-on-hit", "none")):
+        assert explained(capsys, *asked, *options)["rows"][0]["gate"] == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [("How do I cancel order 42?", "not_told_apart: "), ("Какая сегодня погода в Москве?", "unread_text: ")],
+)
+def test_the_floor_is_named(asked: str, reason: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = explained(capsys, asked, "--against", "p.txt", "--tau", "0", "--verify-on-hit", "none")
+    assert document["rows"][0]["gate"].startswith(reason)
+    assert document["summary"]["outcome"] == "MISS"
 
 
 def test_an_anaphora_never_matches(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,7 +78,7 @@ ANSWERS = ("Click forgot.", "Call us.", "Write to us.")
 
 def semantic_pairs(n: int, **more: Any) -> list[dict[str, Any]]:
     """Return paraphrases with varying answers: one question, asked four ways."""
-    ways = ("How do I reset my password?", "My password, how do I reset it?", "how do i reset my password", "new {}")
+    ways = ("How do I reset my password?", "How can I reset my password?", "how do i reset my password", "new {}")
     pairs = []
     for i in range(n):
         one = pair(ways[i % 4].format(i), 4000 * i, **more)
@@ -331,7 +331,11 @@ def test_no_odd_line_ends_the_report(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_pairs_to_check_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = printed(capsys, tmp_path / "log", semantic_pairs(60), "--tau", "0.5", "--out", str(tmp_path / "out.json"))
+    more = pair("How would I reset my password?", 500_000)
+    more["response"]["choices"][0]["message"]["content"] = ANSWERS[1]
+    out = printed(
+        capsys, tmp_path / "log", [*semantic_pairs(60), more], "--tau", "0.5", "--out", str(tmp_path / "out.json")
+    )
     pairs = json.loads((tmp_path / "out.json").read_bytes())["summary"]["to_check"]
     assert 1 < len(pairs) <= 20
     assert set(pairs[0]) == {"line", "served_from_line", "similarity"}

@@ -88,7 +88,9 @@ def test_tau_one_serves_equal_requests_alone_and_zero_serves_anything() -> None:
     assert strict.get(text_request("reset my password")).decision.outcome is Outcome.MISS
     assert loose.get(text_request("reset my password")).decision.outcome is Outcome.SEMANTIC
     assert strict.get(text_request("Reset my password")).decision.outcome is Outcome.EXACT
-    assert loose.get(text_request("what is my password for")).decision.outcome is Outcome.SEMANTIC
+    anything = make(0.0, vetoes=frozenset())
+    anything.put(text_request("Reset my password"), answer("a"))
+    assert anything.get(text_request("what is my password for")).decision.outcome is Outcome.SEMANTIC
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\x00", "[UNK]"])

@@ -174,8 +174,8 @@ THINGS = ["password", "invoice", "calendar", "profile", "report", "photo", "fold
 def test_evidence_as_a_second_opinion(start: Start) -> None:
     proxy, _ = start(scripted("one", "two", "three"), tau=0.6, verify_on_hit="evidence")
     fill(proxy, "Can I return the item within 30 days of delivery?")
-    got = ask(proxy, "Can I return the item within 60 days of delivery?")
-    assert (got.outcome, got.reason) == ("MISS", "veto_numbers")
+    got = ask(proxy, "Can't I return the item within 30 days of delivery?")
+    assert (got.outcome, got.reason) == ("MISS", "veto_negation")
     assert ask(proxy, "can i return the item within 30 days of delivery").outcome == "SEMANTIC"
 
 
@@ -203,7 +203,7 @@ def test_a_model_as_a_second_opinion(says: str, outcome: str, start: Start) -> N
 def test_a_local_second_opinion(start: Start) -> None:
     proxy, upstream = start(scripted("one", "two", "three"), tau=0.6, verify_on_hit="model")
     fill(proxy, "Can I return the item within 30 days of delivery?")
-    got = ask(proxy, "Can I return the item within 60 days of delivery?")
+    got = ask(proxy, "Should I return the item within 30 days of delivery?")
     assert (got.outcome, got.reason, got.text) == ("MISS", "second_opinion", "two")
     assert ask(proxy, "can i return the item within 30 days of delivery").outcome == "SEMANTIC"
     assert len(upstream.seen) == 2
