@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from recall_cli.stats import wilson
-
 NOT_KNOWN = "not known"
 
 
@@ -34,6 +32,8 @@ class Judged:
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval around both bounds."""
+        from recall_cli.stats import wilson  # numpy, which no --help should wait for
+
         return wilson(self.wrong, self.n)[0], wilson(self.wrong + self.unsure, self.n)[1]
 
     def said(self, digits: int = 1) -> str:
