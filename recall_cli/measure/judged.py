@@ -32,7 +32,7 @@ class Judged:
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval around both bounds."""
-        from recall_cli.stats import wilson  # it loads numpy, and a command's help needs none
+        from recall_cli.stats import wilson  # numpy, which no --help should wait for
 
         return wilson(self.wrong, self.n)[0], wilson(self.wrong + self.unsure, self.n)[1]
 
