@@ -19,11 +19,13 @@ from recall_cli.measure.worlds import preset
 
 SAME = ["Can I return the item within 30 days of delivery?", "can i return the item within 30 days of delivery"]
 TRAP = "Can I return the item within 60 days of delivery?"
+WRONG = "Should I return the item within 30 days of delivery?"
+"""What the floor and the vetoes let pass, and the second opinion does not."""
 
 
 @pytest.fixture(scope="module")
 def classes():
-    items = [Item(SAME[0], "30", "shop"), Item(SAME[1], "30", "shop"), Item(TRAP, "60", "shop")]
+    items = [Item(SAME[0], "30", "shop"), Item(SAME[1], "30", "shop"), Item(WRONG, "60", "shop")]
     return Classes.of("shop", items, make_embedder("static"))
 
 
@@ -60,7 +62,7 @@ def test_streams_of_vectors_have_nothing_to_ask_about():
 
 def test_a_log_replayed_with_it(tmp_path):
     log = tmp_path / "log.jsonl"
-    texts = [SAME[0], SAME[0] + " Please.", TRAP]
+    texts = [SAME[0], SAME[0] + " Please.", WRONG]
     log.write_text("\n".join(json.dumps(call(text, 1_767_225_600 + 60 * i)) for i, text in enumerate(texts)))
     plain = savings.run(savings.Plan([str(log)], tau=0.6))
     asked = savings.run(savings.Plan([str(log)], tau=0.6, verify_on_hit="model"))
@@ -74,11 +76,11 @@ def test_a_log_replayed_with_it(tmp_path):
 def test_explain_names_it_as_the_gate(tmp_path):
     stored = tmp_path / "prompts.txt"
     stored.write_text(SAME[0] + "\n")
-    plan = explain.Plan(TRAP, str(stored), tau=0.6, verify_on_hit="model")
+    plan = explain.Plan(WRONG, str(stored), tau=0.6, verify_on_hit="model")
     (row,) = explain.run(plan).rows
     assert row["gate"].startswith("second opinion")
     assert not row["serves"]
-    assert row["second_opinion"]["numbers"] > 0
+    assert row["second_opinion"]["uncovered"] > 0
     (row,) = explain.run(explain.Plan(SAME[1], str(stored), tau=0.6, verify_on_hit="model")).rows
     assert row["serves"]
 
