@@ -28,8 +28,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.dependencies import children_cpu
-from recall_cli.cli.blocks import Block, Line, count, number, percent, table
-from recall_cli.cli.draw import to_markdown
+from recall_cli.cli.render.blocks import Block, Line, count, number, percent, table
+from recall_cli.cli.render.text import to_markdown
 from recall_cli.measure.judged import Judged
 from recall_cli.measure.result import OutFile, new_result, to_json
 from recall_cli.types import Result

@@ -38,8 +38,8 @@ def lines(data: Path, name: str) -> list[dict[str, str]]:
 
 def corpus(data: Path, documents: int, seed: int) -> list[Any]:
     """Return documents, each about a few of the sets' subjects, of about `CHUNKS_A_DOCUMENT` chunks."""
-    from recall_cli.hub.chunk import LARGEST
-    from recall_cli.hub.nouns import Document
+    from recall_cli.hub.ingest.chunk import LARGEST
+    from recall_cli.hub.models import Document
 
     chance = random.Random(seed)
     rows = lines(data, "corpus.jsonl")
@@ -69,9 +69,9 @@ def timed(row: dict[str, Any]) -> Iterator[None]:
 
 def ingest_all(folder: Path, slug: str, documents: list[Any], tokens: str) -> dict[str, Any]:
     """Measure the first ingest of all documents into a new hub."""
-    from recall_cli.core.embed import make_embedder
-    from recall_cli.hub.folder import make_hub, open_hub
-    from recall_cli.hub.ingest import ingest
+    from recall_cli.cache.embed.registry import make_embedder
+    from recall_cli.hub.ingest.pipeline import ingest
+    from recall_cli.hub.stores.folder import make_hub, open_hub
 
     embedder = make_embedder("static", tokens=tokens)
     make_hub(folder, slug, embedder)
@@ -91,7 +91,7 @@ def ingest_all(folder: Path, slug: str, documents: list[Any], tokens: str) -> di
 
 def opening(folder: Path, slug: str) -> list[dict[str, Any]]:
     """Measure opening the hub, and opening it when its word index is lost."""
-    from recall_cli.hub.folder import open_hub
+    from recall_cli.hub.stores.folder import open_hub
 
     rows = []
     for arm in ("open", "open without the word index"):
@@ -110,8 +110,8 @@ def queries(engine: Any, embedder: Any, questions: list[str], rounds: int) -> di
     """Measure whole recalls, one after another: embedding, both legs, exact scores, fusion, texts."""
     import numpy as np
 
-    from recall_cli.hub.nouns import Question
-    from recall_cli.hub.query import Hub
+    from recall_cli.hub.models import Question
+    from recall_cli.hub.search.pipeline import Hub
 
     hub = Hub(engine, embedder)
     asked = [Question(text, k=10) for text in questions]
@@ -156,7 +156,7 @@ def again(engine: Any, embedder: Any, documents: list[Any]) -> list[dict[str, An
     """Measure the ingest of what is there already, and of one edited document among all."""
     from dataclasses import replace
 
-    from recall_cli.hub.ingest import ingest
+    from recall_cli.hub.ingest.pipeline import ingest
 
     same: dict[str, Any] = {"arm": "ingest unchanged", "documents": len(documents)}
     with timed(same):
@@ -179,9 +179,9 @@ def again(engine: Any, embedder: Any, documents: list[Any]) -> list[dict[str, An
 
 def run(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     """Measure everything."""
-    from recall_cli.core.embed import make_embedder
-    from recall_cli.hub.chunk import chunks
-    from recall_cli.hub.folder import open_hub
+    from recall_cli.cache.embed.registry import make_embedder
+    from recall_cli.hub.ingest.chunk import chunks
+    from recall_cli.hub.stores.folder import open_hub
 
     count = max(1, arguments.chunks // CHUNKS_A_DOCUMENT)
     documents = corpus(arguments.data, count, seed=0)

@@ -29,18 +29,18 @@ import numpy as np
 from benchmarks.hub import CHUNKS_A_DOCUMENT, corpus, lines, neighbours, timed
 from benchmarks.postgres import BUFFERS
 from benchmarks.serve import cpu_s
-from recall_cli.core.embed import make_embedder
-from recall_cli.engine.pg_database import Database
-from recall_cli.engine.pg_hub_graphs import tend_hub_graphs
+from recall_cli.cache.embed.registry import make_embedder
 from recall_cli.errors import GateFailed
-from recall_cli.hub.folder import make_hub, open_hub
-from recall_cli.hub.fuse import union
-from recall_cli.hub.ingest import ingest
-from recall_cli.hub.nouns import LEGS, Document, HubEngine, Question
-from recall_cli.hub.pg_hubs import PostgresHubs
-from recall_cli.hub.query import Hub
+from recall_cli.hub.ingest.pipeline import ingest
+from recall_cli.hub.models import LEGS, Document, HubEngine, Question
+from recall_cli.hub.search.fusion import union
+from recall_cli.hub.search.pipeline import Hub
+from recall_cli.hub.stores.folder import make_hub, open_hub
+from recall_cli.hub.stores.pg_hubs import PostgresHubs
 from recall_cli.measure.result import OutFile, new_result, to_json
 from recall_cli.measure.timing import Arm, interleave, microseconds, one_thread, ratio, sketch
+from recall_cli.postgres.connection import Database
+from recall_cli.postgres.pg_hub_graphs import tend_hub_graphs
 from recall_cli.types import Embedder
 
 Row = dict[str, Any]
@@ -141,7 +141,7 @@ def _busy(server: Any) -> float:
 
 def run(arguments: argparse.Namespace, folder: Path) -> tuple[list[Row], Row]:
     """Measure, and return rows and summary."""
-    from tests.postgres import Server
+    from tests.postgres.server import Server
 
     embedder = make_embedder("static")
     documents = corpus(arguments.data, arguments.chunks // CHUNKS_A_DOCUMENT, seed=0)

@@ -20,13 +20,13 @@ from pathlib import Path
 import orjson
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from recall_cli.core.embed import make_embedder
-from recall_cli.hub.folder import make_hub, open_hub
-from recall_cli.hub.ingest import ingest
-from recall_cli.hub.nouns import Document
-from recall_cli.hub.query import Hub
+from recall_cli.cache.embed.registry import make_embedder
+from recall_cli.hub.ingest.pipeline import ingest
+from recall_cli.hub.models import Document
+from recall_cli.hub.search.pipeline import Hub
+from recall_cli.hub.stores.folder import make_hub, open_hub
+from recall_cli.measure.hub_eval import Plan, run
 from recall_cli.measure.result import new_result, to_json
-from recall_cli.measure.retrieval import Plan, run
 from recall_cli.types import Embedder, Result
 
 

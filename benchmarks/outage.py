@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from tests.postgres import Server
-    from tests.server.fake import Answer
+    from tests.postgres.server import Server
+    from tests.proxy.fake import Answer
 
 CALLERS = 4
 AROUND_S = 10.0
@@ -28,9 +28,9 @@ KNOWN = [f"How do I reset the password of account {n}?" for n in range(50)]
 
 def outage(server: Server, folder: Path, seconds: float) -> dict[str, Any]:
     """Cut the database off for so long under load; return what was answered before, during and after."""
-    from tests.postgres import Cable
-    from tests.server.answers import provider
-    from tests.server.fake import FakeUpstream
+    from tests.postgres.server import Cable
+    from tests.proxy.answers import provider
+    from tests.proxy.fake import FakeUpstream
 
     cable, upstream = Cable(server), FakeUpstream(provider(lambda prompt: f"to {prompt}"))
     url = server.through(server.new_url(), cable.folder)
@@ -94,7 +94,7 @@ def _load(port: int, name: str, seconds: float) -> dict[str, Any]:
 
 
 def _ask(port: int, prompt: str) -> Answer:
-    from tests.server.fake import ask
+    from tests.proxy.fake import ask
 
     class Place:
         def __init__(self) -> None:

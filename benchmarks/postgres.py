@@ -26,19 +26,19 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.serve import sentences
-from recall_cli.core.cache import Cache
-from recall_cli.core.embed import make_embedder
-from recall_cli.core.policy import StaticPolicy
-from recall_cli.core.request import text_request
-from recall_cli.core.sqlite import SqliteStore
-from recall_cli.engine import pg_index
-from recall_cli.engine.follower import Follower
-from recall_cli.engine.postgres import PostgresStore
-from recall_cli.engine.shared import SharedCache
+from recall_cli.cache.cache import Cache
+from recall_cli.cache.embed.registry import make_embedder
+from recall_cli.cache.policy.static import StaticPolicy
+from recall_cli.cache.request import text_request
+from recall_cli.cache.stores.read_through import HotStore
+from recall_cli.cache.stores.sqlite import SqliteStore
 from recall_cli.errors import GateFailed
 from recall_cli.measure.result import OutFile, new_result, to_json
 from recall_cli.measure.timing import Arm, interleave, microseconds, one_thread, ratio, sketch
-from recall_cli.server.hot import HotStore
+from recall_cli.postgres import lookup
+from recall_cli.postgres.replica_cache import SharedCache
+from recall_cli.postgres.replica_sync import Follower
+from recall_cli.postgres.store import PostgresStore
 from recall_cli.types import Completion, Lookup, Outcome, Put, Request, Store, Usage
 
 TAU, NEAR = 0.8, 0.8
@@ -171,7 +171,7 @@ def recall(spaces: Spaces, replica: SharedCache, space: str, n: int) -> dict[str
         best = float((vectors @ query).max())
         if best >= NEAR:
             near += 1
-            first = pg_index.nearest(replica.shared, partition, query, 1, 2.0)
+            first = lookup.nearest(replica.shared, partition, query, 1, 2.0)
             found += bool(first) and first[0].similarity >= best - EPSILON
     return {"recall_at_1_near": found / near, "near_n": near, "queries": len(queries)}
 
@@ -232,7 +232,7 @@ def idle(seconds: float = 10.0) -> float:
 
 def run(arguments: argparse.Namespace, folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Measure, and return rows and summary."""
-    from tests.postgres import Server
+    from tests.postgres.server import Server
 
     embedder = make_embedder("static")
     spaces = make_spaces(arguments.entries)
@@ -243,7 +243,7 @@ def run(arguments: argparse.Namespace, folder: Path) -> tuple[list[dict[str, Any
         summary: dict[str, Any] = {"server": server.version(), "entries": sum(map(len, spaces.values()))}
         summary["store_s"] = {"shared": round(fill(store, spaces, embedder), 1)}
         started = time.perf_counter()
-        summary["graphs"] = pg_index.tend_graphs(store.database)[0]
+        summary["graphs"] = lookup.tend_graphs(store.database)[0]
         summary["graphs_s"] = round(time.perf_counter() - started, 1)
         with server.superuser(url) as db:
             db.execute("VACUUM ANALYZE")

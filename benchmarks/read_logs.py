@@ -104,7 +104,7 @@ def _row(row: int, some: Any, draw: random.Random) -> dict[str, Any]:
 def read(path: Path, counts: dict[str, int]) -> dict[str, float]:
     """Read the log once; return the seconds of CPU and of the clock."""
     from recall_cli.logs.read import read_log
-    from recall_cli.logs.tally import Tally
+    from recall_cli.logs.report import Tally
 
     tally = Tally()
     tokens = 0

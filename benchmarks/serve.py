@@ -45,7 +45,7 @@ def body(text: str, **more: Any) -> str:
 
 def sentences(n: int, seed: int) -> list[str]:
     """Return word sequences far from each other: what is stored must not answer what was not asked."""
-    from recall_cli.core.words import ranks
+    from recall_cli.cache.evidence.lexicon import ranks
 
     words = sorted([word for word in ranks() if word.isalpha() and len(word) > 3])[:16_000]
     chance = random.Random(seed)
@@ -55,13 +55,13 @@ def sentences(n: int, seed: int) -> list[str]:
 def fill(store: Path, texts: list[str]) -> float:
     """Store an answer to each text, as the proxy would; return the seconds that took."""
     from benchmarks.serve_load import answer
-    from recall_cli.core.cache import Cache
-    from recall_cli.core.embed import make_embedder
-    from recall_cli.core.policy import StaticPolicy
-    from recall_cli.core.sqlite import SqliteStore
-    from recall_cli.server.dialect import OPENAI
-    from recall_cli.server.proxy import Ask, Planner, Walls, tenant_key
-    from recall_cli.server.settings import Settings
+    from recall_cli.cache.cache import Cache
+    from recall_cli.cache.embed.registry import make_embedder
+    from recall_cli.cache.policy.static import StaticPolicy
+    from recall_cli.cache.stores.sqlite import SqliteStore
+    from recall_cli.proxy.planner import Ask, Planner, Walls, tenant_key
+    from recall_cli.proxy.providers.dialect import OPENAI
+    from recall_cli.proxy.settings import Settings
     from recall_cli.types import Completion, Usage
 
     started = time.perf_counter()

@@ -32,16 +32,16 @@ async def grow(folder: Path, entries: int) -> list[dict[str, Any]]:
     """Fill a store while looking up; return one row a tenth of the way."""
     from benchmarks.serve import sentences
     from benchmarks.serve_load import answer
-    from recall_cli.core.cache import Cache
-    from recall_cli.core.embed import make_embedder
-    from recall_cli.core.policy import StaticPolicy
-    from recall_cli.core.request import text_request
-    from recall_cli.core.sqlite import SqliteStore
-    from recall_cli.server.hot import HotStore
-    from recall_cli.server.keeper import Keeper
-    from recall_cli.server.metrics import Metrics
-    from recall_cli.server.run import SWITCH_S, settle_memory
-    from recall_cli.server.settings import Limits
+    from recall_cli.cache.cache import Cache
+    from recall_cli.cache.embed.registry import make_embedder
+    from recall_cli.cache.policy.static import StaticPolicy
+    from recall_cli.cache.request import text_request
+    from recall_cli.cache.stores.read_through import HotStore
+    from recall_cli.cache.stores.sqlite import SqliteStore
+    from recall_cli.proxy.lookup import Keeper
+    from recall_cli.proxy.metrics import Metrics
+    from recall_cli.proxy.serve import SWITCH_S, settle_memory
+    from recall_cli.proxy.settings import Limits
     from recall_cli.stats import quantile
     from recall_cli.types import Completion, Put, Usage
 
@@ -94,9 +94,9 @@ def insertion(entries: int, rows: int) -> dict[str, float]:
     import numpy as np
 
     from benchmarks.serve import sentences
-    from recall_cli.core.auto import AutoIndex
-    from recall_cli.core.embed import make_embedder
-    from recall_cli.server.run import settle_memory
+    from recall_cli.cache.embed.registry import make_embedder
+    from recall_cli.cache.index.auto import AutoIndex
+    from recall_cli.proxy.serve import settle_memory
     from recall_cli.stats import quantile
 
     vectors = make_embedder("static").embed_many(sentences(entries, seed=1))
@@ -112,10 +112,10 @@ def insertion(entries: int, rows: int) -> dict[str, float]:
 
 def reopen(folder: Path) -> dict[str, float]:
     """Open the store again, as a restarted server does."""
-    from recall_cli.core.cache import Cache
-    from recall_cli.core.embed import make_embedder
-    from recall_cli.core.policy import StaticPolicy
-    from recall_cli.core.sqlite import SqliteStore
+    from recall_cli.cache.cache import Cache
+    from recall_cli.cache.embed.registry import make_embedder
+    from recall_cli.cache.policy.static import StaticPolicy
+    from recall_cli.cache.stores.sqlite import SqliteStore
 
     embedder = make_embedder("static")
     took = []

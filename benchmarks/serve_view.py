@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recall_cli.cli.blocks import Block, Line, number, table
+from recall_cli.cli.render.blocks import Block, Line, number, table
 from recall_cli.types import Result
 
 ARMS = {

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from recall_cli.adapters.transport import AsyncCachedTransport as AsyncCachedTransport
     from recall_cli.adapters.transport import CachedTransport as CachedTransport
-    from recall_cli.core.opened import open_cache as open_cache
-    from recall_cli.core.request import text_request as text_request
+    from recall_cli.cache.factory import open_cache as open_cache
+    from recall_cli.cache.request import text_request as text_request
     from recall_cli.types import Completion as Completion
 
 __version__ = "0.1.0"
@@ -22,8 +22,8 @@ _OFFERED = {
     "AsyncCachedTransport": "recall_cli.adapters.transport",
     "CachedTransport": "recall_cli.adapters.transport",
     "Completion": "recall_cli.types",
-    "open_cache": "recall_cli.core.opened",
-    "text_request": "recall_cli.core.request",
+    "open_cache": "recall_cli.cache.factory",
+    "text_request": "recall_cli.cache.request",
 }
 
 

@@ -43,7 +43,7 @@ class Outcome(StrEnum):
 
 @dataclass(slots=True)
 class Request:
-    """What the lookup needs of one request; `core.request` makes it from a body or a plain text."""
+    """What the lookup needs of one request; `cache.request` makes it from a body or a plain text."""
 
     text: str
     """The last user turn: the only part that is embedded."""

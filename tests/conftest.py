@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from recall_cli.core import embed
-from recall_cli.core.table import TableEmbedder
-from tests.postgres import Cable, Server
+from recall_cli.cache.embed import registry
+from recall_cli.cache.embed.static import TableEmbedder
+from tests.postgres.server import Cable, Server
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "data"
@@ -47,17 +47,17 @@ def bundled_model_read_once() -> Iterator[None]:
     Nothing that a test sees hangs on whose memory of words an embedder has; how it is loaded has tests of its own, in
     folders of their own, which are read.
     """
-    load = embed._bundled
+    load = registry._bundled
     kept: dict[tuple[Path, str], TableEmbedder] = {}
 
     def once(tokens: str) -> TableEmbedder:
-        key = (embed.bundled_folder(), tokens)
+        key = (registry.bundled_folder(), tokens)
         if key not in kept:
             kept[key] = load(tokens)
         return kept[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embed, "_bundled", once)
+        patch.setattr(registry, "_bundled", once)
         yield
 
 

@@ -17,8 +17,8 @@ from typer.main import get_command
 
 from recall_cli.cli.app import app, main
 from tests.manual import manual
-from tests.server.answers import chat, message, reply_with
-from tests.server.fake import FakeUpstream, Reply, Seen
+from tests.proxy.answers import chat, message, reply_with
+from tests.proxy.fake import FakeUpstream, Reply, Seen
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = sorted((ROOT / "docs").glob("*.md"))

@@ -13,12 +13,12 @@ from typer.main import get_command
 
 from benchmarks import first_steps, serve_view
 from benchmarks.peers import view as peers
-from recall_cli.cli import ann, bench, hub_eval, savings
-from recall_cli.cli import eval_views as evaluation
 from recall_cli.cli.app import app, main
-from recall_cli.cli.draw import to_markdown
+from recall_cli.cli.commands import ann, bench, hub_eval, savings
+from recall_cli.cli.commands import eval_view as evaluation
+from recall_cli.cli.render.text import to_markdown
 from recall_cli.measure.result import from_json
-from recall_cli.measure.sample_log import Kind, log_lines
+from recall_cli.measure.synthetic.sample_log import Kind, log_lines
 from recall_cli.types import Result
 
 ROOT = Path(__file__).resolve().parents[1]

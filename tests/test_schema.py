@@ -10,29 +10,32 @@ import orjson
 import pytest
 from blake3 import blake3
 
-from recall_cli.core import adaptive, compare, contents, dbfile
-from recall_cli.core.adaptive import AdaptivePolicy
-from recall_cli.core.cache import Cache
-from recall_cli.core.embed import make_embedder
-from recall_cli.core.policy import StaticPolicy
-from recall_cli.core.request import text_request
-from recall_cli.engine import pg_schema
-from recall_cli.hub import catalog, chunk, keys
+from recall_cli.cache.answers import compare
+from recall_cli.cache.cache import Cache
+from recall_cli.cache.embed.registry import make_embedder
+from recall_cli.cache.policy import adaptive
+from recall_cli.cache.policy.adaptive import AdaptivePolicy
+from recall_cli.cache.policy.static import StaticPolicy
+from recall_cli.cache.request import text_request
+from recall_cli.cache.stores import maintenance, sqlite_file
+from recall_cli.hub.ingest import chunk
+from recall_cli.hub.stores import catalog, signing_keys
 from recall_cli.measure import result
+from recall_cli.postgres import schema
 from recall_cli.types import Completion
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "schema.md"
 BLOCK = re.compile(r"(<!-- recall:versions -->\n).*?(<!-- /recall:versions -->)", re.S)
 ROWS = (
     ("result document", "`schema_version`", result.SCHEMA_VERSION, "refused"),
-    ("store of answers, SQLite", "`user_version`", dbfile.SCHEMA_VERSION, "refused"),
-    ("store and hubs, PostgreSQL", "`recall.versions`", pg_schema.VERSION, "an older one is brought up to date"),
-    ("export of a store", "`recall_export`", contents.FORMAT, "refused"),
+    ("store of answers, SQLite", "`user_version`", sqlite_file.SCHEMA_VERSION, "refused"),
+    ("store and hubs, PostgreSQL", "`recall.versions`", schema.VERSION, "an older one is brought up to date"),
+    ("export of a store", "`recall_export`", maintenance.FORMAT, "refused"),
     ("adaptive policy", "`layout`", adaptive.LAYOUT, "starts cold"),
     ("comparison of answers", "`version` of the policy", compare.VERSION, "labels are left alone, starts cold"),
     ("hub's catalog", "`user_version`", catalog.SCHEMA_VERSION, "refused"),
     ("chunks of a hub", "digest of a chunk", chunk.CHUNKER, "cut and embedded again"),
-    ("signing keys of hubs", "`user_version`", keys.SCHEMA_VERSION, "refused"),
+    ("signing keys of hubs", "`user_version`", signing_keys.SCHEMA_VERSION, "refused"),
 )
 
 
@@ -53,7 +56,7 @@ def exported_keys() -> list[list[str]]:
     embedder = make_embedder("hash-v1")
     cache = Cache(embedder=embedder, policy=StaticPolicy(0.9))
     cache.put(text_request("a"), Completion(b"b"))
-    return [sorted(orjson.loads(line)) for line in contents.exported(cache.store, embedder)]
+    return [sorted(orjson.loads(line)) for line in maintenance.exported(cache.store, embedder)]
 
 
 def digest(layout: Any) -> str:
@@ -62,12 +65,18 @@ def digest(layout: Any) -> str:
 
 LAYOUTS = {
     "result document": (result.SCHEMA_VERSION, lambda: list(result.to_document(result.new_result("x", {})))),
-    "store of answers, SQLite": (dbfile.SCHEMA_VERSION, lambda: [dbfile.APPLICATION_ID, dbfile.SCHEMA.split()]),
-    "store, PostgreSQL": (1, lambda: pg_schema.MIGRATIONS[0].split()),
-    "export of a store": (contents.FORMAT, exported_keys),
+    "store of answers, SQLite": (
+        sqlite_file.SCHEMA_VERSION,
+        lambda: [sqlite_file.APPLICATION_ID, sqlite_file.SCHEMA.split()],
+    ),
+    "store, PostgreSQL": (1, lambda: schema.MIGRATIONS[0].split()),
+    "export of a store": (maintenance.FORMAT, exported_keys),
     "adaptive policy": (adaptive.LAYOUT, lambda: sorted(AdaptivePolicy().state())),
     "hub's catalog": (catalog.SCHEMA_VERSION, lambda: [catalog.APPLICATION_ID, catalog.SCHEMA.split()]),
-    "signing keys of hubs": (keys.SCHEMA_VERSION, lambda: [keys.APPLICATION_ID, keys.SCHEMA.split()]),
+    "signing keys of hubs": (
+        signing_keys.SCHEMA_VERSION,
+        lambda: [signing_keys.APPLICATION_ID, signing_keys.SCHEMA.split()],
+    ),
 }
 PINNED = {
     ("result document", 1): "accb60659a46776a",

@@ -23,7 +23,7 @@ class Recall:
 
     def open(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         from recall_cli import open_cache
-        from recall_cli.core.policy import DEFAULT_TAU
+        from recall_cli.cache.policy.static import DEFAULT_TAU
 
         self.close()
         threshold = DEFAULT_TAU if settings["threshold"] is None else settings["threshold"]
@@ -56,7 +56,7 @@ class Recall:
 def request(turns: Turns) -> Any:
     """Return the request of a prompt: of a conversation, the one that a chat completion of it makes."""
     from recall_cli import text_request
-    from recall_cli.core.request import parse_body
+    from recall_cli.cache.request import parse_body
 
     if len(turns) == 1:
         return text_request(turns[0])

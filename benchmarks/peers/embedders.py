@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 @cache
 def loaded(name: str) -> Embedder:
     """Load an embedder once a process: a cache that is opened anew for each pair of texts would do little else."""
-    from recall_cli.core.embed import make_embedder
+    from recall_cli.cache.embed.registry import make_embedder
 
     return make_embedder(name)

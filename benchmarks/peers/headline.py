@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks.peers import traps
-from recall_cli.cli.blocks import NONE, Block, number, percent, table
+from recall_cli.cli.render.blocks import NONE, Block, number, percent, table
 
 Row = Mapping[str, Any]
 ENTRIES = 1_000

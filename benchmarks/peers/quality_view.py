@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.peers import traffic, traps
 from benchmarks.peers.streams import BUDGETS
-from recall_cli.cli.blocks import NONE, Block, Line, percent, rate, table
+from recall_cli.cli.render.blocks import NONE, Block, Line, percent, rate, table
 
 Row = Mapping[str, Any]
 LOOSER = max(BUDGETS)

@@ -20,13 +20,13 @@ import numpy as np
 
 from benchmarks.peers import vcache
 from benchmarks.peers.embedders import loaded
-from recall_cli.core.opinion import load_opinion
-from recall_cli.core.policy import StaticPolicy
-from recall_cli.measure import eval_static, trace
-from recall_cli.measure.eval_policies import Settings, Source, adaptive, reader
-from recall_cli.measure.eval_rows import rate_interval
-from recall_cli.measure.eval_texts import Classes, TextWorld
-from recall_cli.measure.pairs import Item, load_classes
+from recall_cli.cache.answers.second_opinion import load_opinion
+from recall_cli.cache.policy.static import StaticPolicy
+from recall_cli.measure.evaluate import eval_static, replay
+from recall_cli.measure.evaluate.pairs import Item, load_classes
+from recall_cli.measure.evaluate.policies import Settings, Source, adaptive, reader
+from recall_cli.measure.evaluate.rows import rate_interval
+from recall_cli.measure.evaluate.streams import Classes, TextWorld
 from recall_cli.measure.timing import one_thread
 
 WORLD, INTENTS = "text-world", "clinc150+banking77"
@@ -51,7 +51,7 @@ class Count:
     exact: int
 
     @classmethod
-    def of(cls, tally: trace.Tally) -> Count:
+    def of(cls, tally: replay.Tally) -> Count:
         """Return the sums of a replay's tally."""
         return cls(sum(tally.queries), sum(tally.hits), sum(tally.wrong), tally.exact)
 
@@ -99,7 +99,7 @@ def source(data: Path, name: str) -> Source:
     return Classes.of(INTENTS, items, loaded("static"), limit=limit)
 
 
-def stream(data: Path, name: str, seed: int, by: str = "static") -> trace.Stream:
+def stream(data: Path, name: str, seed: int, by: str = "static") -> replay.Stream:
     """Return one stream; the same questions in the same order for every embedder."""
     found = source(data, name).stream(seed)
     if by == "static":
@@ -110,7 +110,7 @@ def stream(data: Path, name: str, seed: int, by: str = "static") -> trace.Stream
     return replace(found, vectors=loaded(by).embed_many(texts)[[place[text] for text in found.prompts]])
 
 
-def of_job(job: Job) -> trace.Stream:
+def of_job(job: Job) -> replay.Stream:
     """Return the stream of a job that is done; its vectors are read where they were kept."""
     if job.vectors is None:
         return stream(job.data, job.name, job.seed, job.embedder)
@@ -124,16 +124,16 @@ def replayed(job: Job) -> Replayed:
         asked = stream(job.data, job.name, job.seed, job.embedder)
         if job.vectors is not None:
             np.savez(job.vectors, texts=np.array(asked.prompts), vectors=asked.vectors)
-        seen = trace.Trace(asked)
+        seen = replay.Trace(asked)
         luck = np.random.default_rng([job.seed, 1]).random((len(asked), 2))
         counts = {
-            f"adaptive {target:g}": trace.replay(seen, adaptive(target, job.seed, Settings(), texts=True), luck)
+            f"adaptive {target:g}": replay.replay(seen, adaptive(target, job.seed, Settings(), texts=True), luck)
             for target in BUDGETS
         }
         counts |= {f"vcache {delta:g}": vcache.replay(seen, delta, job.seed) for delta in DELTAS}
         if job.opinion:
             asked.agrees = reader(load_opinion(), asked.prompts)
-            counts[OPINION] = trace.replay(seen, StaticPolicy(), luck)
+            counts[OPINION] = replay.replay(seen, StaticPolicy(), luck)
     return Replayed({arm: Count.of(tally) for arm, tally in counts.items()}, eval_static.grid(seen))
 
 
@@ -145,7 +145,7 @@ def all_replayed(jobs: Sequence[Job], processes: int) -> list[Replayed]:
         return list(pool.map(replayed, jobs))
 
 
-def driven(peer: Asked, asked: trace.Stream, work: Path, settings: Mapping[str, Any]) -> tuple[Count, dict[str, Any]]:
+def driven(peer: Asked, asked: replay.Stream, work: Path, settings: Mapping[str, Any]) -> tuple[Count, dict[str, Any]]:
     """Run a peer's package over a stream; return what it did, and what it says it is set to.
 
     Each namespace has an empty cache of its own: not every peer has walls.

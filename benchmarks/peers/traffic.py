@@ -24,8 +24,9 @@ from benchmarks.peers.client import PeerError
 from benchmarks.peers.roster import Arm
 from benchmarks.peers.streams import BUDGETS, DELTAS, INTENTS, OPINION, WORLD, Count, Job, Replayed
 from benchmarks.peers.venvs import VenvError
-from recall_cli.core.policy import DEFAULT_TAU
-from recall_cli.measure import eval_static, trace
+from recall_cli.cache.policy.static import DEFAULT_TAU
+from recall_cli.measure.evaluate import eval_static
+from recall_cli.measure.evaluate import replay as trace
 from recall_cli.measure.timing import one_thread
 
 WORKLOAD = "streams"

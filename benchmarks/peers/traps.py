@@ -23,12 +23,12 @@ from benchmarks.peers.roster import Arm
 from benchmarks.peers.streams import BUDGETS, Asked
 from benchmarks.peers.traffic import MINILM, SEMANTIC, STATIC, arm
 from benchmarks.peers.venvs import VenvError
-from recall_cli.core.opinion import load_opinion
-from recall_cli.core.policy import DEFAULT_TAU
-from recall_cli.measure import textworld
-from recall_cli.measure.pairs import Conversation, Pair, load_pairs
-from recall_cli.measure.pairs_eval import DECIMALS, score, trap_report
-from recall_cli.measure.pairs_evidence import scorings
+from recall_cli.cache.answers.second_opinion import load_opinion
+from recall_cli.cache.policy.static import DEFAULT_TAU
+from recall_cli.measure.evaluate.pairs import Conversation, Pair, load_pairs
+from recall_cli.measure.evaluate.pairs_eval import DECIMALS, score, trap_report
+from recall_cli.measure.evaluate.pairs_evidence import scorings
+from recall_cli.measure.synthetic import text as textworld
 from recall_cli.measure.timing import one_thread
 
 if TYPE_CHECKING:

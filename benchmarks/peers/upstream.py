@@ -58,7 +58,7 @@ class Provider:
 
     async def embeddings(self, request: Request) -> Response:
         """Return our static embedder's vectors."""
-        from recall_cli.core.embed import make_embedder
+        from recall_cli.cache.embed.registry import make_embedder
 
         asked = await request.json()
         self.embedder = self.embedder or make_embedder("static")

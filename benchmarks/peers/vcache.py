@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recall_cli.measure.trace import CacheReplay, Tally, Trace
+from recall_cli.measure.evaluate.replay import CacheReplay, Tally, Trace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.peers.headline import headline
 from benchmarks.peers.quality_view import quality
 from benchmarks.peers.streaming import KINDS
-from recall_cli.cli.blocks import NONE, Block, Line, Table, count, number, percent, rate, table
+from recall_cli.cli.render.blocks import NONE, Block, Line, Table, count, number, percent, rate, table
 from recall_cli.types import Result
 
 Row = Mapping[str, Any]

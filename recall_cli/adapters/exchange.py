@@ -19,14 +19,11 @@ from typing import TypeVar
 
 import orjson
 
-from recall_cli.core.cache import Cache
-from recall_cli.core.compare import Comparator
-from recall_cli.core.embed import reads_all
-from recall_cli.server import openai
-from recall_cli.server.asgi import JSON, Headers
-from recall_cli.server.dialect import BY_PATH, OPENAI, Dialect
-from recall_cli.server.options import Options
-from recall_cli.server.proxy import (
+from recall_cli.cache.answers.compare import Comparator
+from recall_cli.cache.cache import Cache
+from recall_cli.cache.embed.registry import reads_all
+from recall_cli.proxy.asgi import JSON, Headers
+from recall_cli.proxy.planner import (
     Ask,
     Planner,
     Walls,
@@ -37,8 +34,11 @@ from recall_cli.server.proxy import (
     storable,
     tenant_key,
 )
-from recall_cli.server.replay import hit_headers, miss_headers, read_body, replay, same_answer, withheld
-from recall_cli.server.settings import Settings
+from recall_cli.proxy.providers import openai
+from recall_cli.proxy.providers.dialect import BY_PATH, OPENAI, Dialect
+from recall_cli.proxy.replay import hit_headers, miss_headers, read_body, replay, same_answer, withheld
+from recall_cli.proxy.settings import Settings
+from recall_cli.proxy.stream_options import Options
 from recall_cli.types import Bypass, Decision, Lookup, Outcome
 
 NOT_STORED = "no stored answer fits this request"

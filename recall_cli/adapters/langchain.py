@@ -15,11 +15,11 @@ from langchain_core.caches import RETURN_VAL_TYPE, BaseCache
 from langchain_core.messages import message_to_dict, messages_from_dict
 from langchain_core.outputs import ChatGeneration, Generation
 
-from recall_cli.core import endings
-from recall_cli.core.cache import Cache
-from recall_cli.core.embed import reads_all
-from recall_cli.core.request import parse_body
-from recall_cli.core.text_facts import is_anaphoric
+from recall_cli.cache import finish_reasons
+from recall_cli.cache.cache import Cache
+from recall_cli.cache.embed.registry import reads_all
+from recall_cli.cache.evidence.text_features import is_anaphoric
+from recall_cli.cache.request import parse_body
 from recall_cli.types import Bypass, Completion, Lookup, Request
 
 _log = logging.getLogger(__name__)
@@ -117,8 +117,8 @@ def _ended_well(info: dict[str, Any]) -> bool:
     Models that have no such field, as plain language models of LangChain, hand over whole answers alone.
     """
     reasons = [info[name] for name in ENDINGS if name in info]
-    said = [reason for reason in reasons if endings.is_said(reason)]
-    return not reasons or (bool(said) and all(endings.is_good(reason) for reason in said))
+    said = [reason for reason in reasons if finish_reasons.is_said(reason)]
+    return not reasons or (bool(said) and all(finish_reasons.is_good(reason) for reason in said))
 
 
 def _kept(generation: Generation) -> dict[str, Any]:

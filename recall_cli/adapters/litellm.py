@@ -13,12 +13,12 @@ import orjson
 from litellm.caching.caching import Cache as LiteLLMCache
 from litellm.litellm_core_utils.model_param_helper import ModelParamHelper
 
-from recall_cli.core.cache import Cache
-from recall_cli.core.embed import reads_all
-from recall_cli.core.request import parse_body
-from recall_cli.core.text_facts import is_anaphoric
-from recall_cli.server.proxy import completion, is_finished, is_too_old, storable
-from recall_cli.server.settings import Limits
+from recall_cli.cache.cache import Cache
+from recall_cli.cache.embed.registry import reads_all
+from recall_cli.cache.evidence.text_features import is_anaphoric
+from recall_cli.cache.request import parse_body
+from recall_cli.proxy.planner import completion, is_finished, is_too_old, storable
+from recall_cli.proxy.settings import Limits
 from recall_cli.types import Bypass, Request
 
 PROVIDER = "litellm"

@@ -14,15 +14,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from recall_cli.adapters.exchange import OURS, Errand, Exchange, Reply
-from recall_cli.server import openai
-from recall_cli.server.wire import Frames, read_frame, read_rest
+from recall_cli.proxy.providers import openai
+from recall_cli.proxy.providers.sse import Frames, read_frame, read_rest
 
 if TYPE_CHECKING:
     import httpx
     import httpx2
 
-    from recall_cli.core.cache import Cache
-    from recall_cli.server.asgi import Headers
+    from recall_cli.cache.cache import Cache
+    from recall_cli.proxy.asgi import Headers
 
     # What type checkers see: each library's clients take it. Where one is not installed, its base is of any type.
     class _Transport(httpx.BaseTransport, httpx2.BaseTransport):

@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from recall_cli import __version__
-from recall_cli.cli import (
+from recall_cli.cli.commands import (
     ann,
     bench,
     cache,
@@ -36,9 +36,9 @@ from recall_cli.cli import (
     savings,
     serve,
 )
-from recall_cli.cli.links import pass_over_links
-from recall_cli.cli.render import note
-from recall_cli.cli.settings import load_settings
+from recall_cli.cli.config_file import load_settings
+from recall_cli.cli.output import note
+from recall_cli.cli.service_links import pass_over_links
 from recall_cli.errors import RecallError, UsageError
 
 

@@ -1,1 +1,1 @@
-"""Recall over a hub of documents: hybrid retrieval on the core's embedder, index and policy."""
+"""Recall over a hub of documents: hybrid retrieval on the cache's embedders and indexes."""

@@ -10,14 +10,14 @@ from typing import Annotated, Any, Literal
 
 from recall_cli import __version__
 from recall_cli.errors import RecallError, UsageError, extra_hint
-from recall_cli.hub.ask import read_question
-from recall_cli.hub.embedders import hub_embedder
-from recall_cli.hub.local import find_hub
-from recall_cli.hub.nouns import LONGEST_QUESTION, MOST
-from recall_cli.hub.place import Place
-from recall_cli.hub.rerank import DEADLINE_S, NO_RERANKER, make_reranker
-from recall_cli.hub.served import Hubs
-from recall_cli.hub.shown import answer_json
+from recall_cli.hub.api.question import read_question
+from recall_cli.hub.api.views import answer_json
+from recall_cli.hub.models import LONGEST_QUESTION, MOST
+from recall_cli.hub.search.embedders import hub_embedder
+from recall_cli.hub.search.rerank import DEADLINE_S, NO_RERANKER, make_reranker
+from recall_cli.hub.session import find_hub
+from recall_cli.hub.stores.open import Place
+from recall_cli.hub.stores.served import Hubs
 
 try:
     # Up here for once: the tool's annotations are read by name from this module. Nobody else imports it.

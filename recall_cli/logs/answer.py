@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from recall_cli.core.endings import is_good, is_said
+from recall_cli.cache.finish_reasons import is_good, is_said
 from recall_cli.logs import sse
 from recall_cli.types import Json
 

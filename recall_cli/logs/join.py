@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from recall_cli.logs.adapter import NO_TEXT, Found, Pair
+from recall_cli.logs.formats.base import NO_TEXT, Found, Pair
 
 REUSED = "id_used_twice"
 """The reason for a row whose id stands for several requests: which answer is whose cannot be told."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from recall_cli.logs.otlp import spans
-from recall_cli.logs.tally import Tally
+from recall_cli.logs.formats.otlp import spans
+from recall_cli.logs.report import Tally
 from recall_cli.types import Json
 
 WRAPPERS = frozenset(

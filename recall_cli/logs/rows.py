@@ -14,11 +14,11 @@ from typing import Any
 import orjson
 
 from recall_cli.errors import InputError
-from recall_cli.logs import reader, tables
+from recall_cli.logs import files, tables
 from recall_cli.logs.clean import clean
-from recall_cli.logs.from_vllm import line_row
+from recall_cli.logs.formats.vllm import line_row
 from recall_cli.logs.lines import MALFORMED, is_row, parse_line, unfold
-from recall_cli.logs.tally import Tally
+from recall_cli.logs.report import Tally
 
 MAX_DOCUMENT_BYTES = 256 << 20
 """A file that is one JSON document is decoded as a whole, at several times its size; lines have no such limit."""
@@ -40,7 +40,7 @@ def read_rows(path: str, tally: Tally, *, knows: Knows, on_bytes: Callable[[int]
     elif magic[:4] == PARQUET_MAGIC:
         yield from enumerate(tables.parquet_rows(path), start=1)
     else:
-        lines = enumerate(reader.read_lines(path, on_fault=tally.faults.append, on_bytes=on_bytes), start=1)
+        lines = enumerate(files.read_lines(path, on_fault=tally.faults.append, on_bytes=on_bytes), start=1)
         yield from _text_rows(path, lines, tally, knows)
         return
     if on_bytes is not None:
@@ -77,7 +77,7 @@ def _text_rows(path: str, lines: Iterator[tuple[int, bytes | None]], tally: Tall
         head += islice(dense, 1)
         if len(head) == 1:
             if opening is None:
-                raise _too_large(path, f"one line of more than {reader.MAX_LINE_BYTES >> 20} MiB")
+                raise _too_large(path, f"one line of more than {files.MAX_LINE_BYTES >> 20} MiB")
             # One document on one line: its items are what a reader would count.
             rows = (row for _, row in _line_rows(iter(head), tally))
             yield from enumerate(rows, start=head[0][0])

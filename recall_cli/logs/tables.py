@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from recall_cli.errors import InputError
-from recall_cli.logs import from_llm, from_store
 from recall_cli.logs.clean import clean
-from recall_cli.logs.reader import MAX_LINE_BYTES
+from recall_cli.logs.files import MAX_LINE_BYTES
+from recall_cli.logs.formats import llm, store
 
 BATCH_ROWS = 4_096
 """Rows of a Parquet file decoded at a time."""
@@ -29,7 +29,7 @@ def database_rows(path: str) -> Iterator[dict[str, Any] | str]:
         db = _opened(path)
         try:
             tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            for known in (from_llm, from_store):
+            for known in (llm, store):
                 if tables >= known.TABLES:
                     yield from known.table_rows(db)
                     return

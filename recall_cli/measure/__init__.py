@@ -1,1 +1,1 @@
-"""Measurements over the core: each returns a `Result` and prints nothing."""
+"""Measurements over the cache: each returns a `Result` and prints nothing."""

@@ -15,7 +15,7 @@ from enum import Enum
 from statistics import median
 from typing import Any
 
-from recall_cli.measure.savings_verdict import USD_LEVEL
+from recall_cli.measure.savings.verdict import USD_LEVEL
 from recall_cli.types import Result
 
 NAMES = (

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from recall_cli.core.dbfile import connect
-from recall_cli.core.upkeep import read_facts
-from recall_cli.engine.opening import read_shared_facts
-from recall_cli.engine.pg_url import is_database_url
+from recall_cli.cache.stores.sqlite_file import connect
+from recall_cli.cache.stores.upkeep import read_facts
 from recall_cli.measure.findings import Finding, State
+from recall_cli.postgres.open import read_shared_facts
+from recall_cli.postgres.urls import is_database_url
 
 LEAST_FREE = 1 << 28
 """Bytes free beside a store: SQLite needs as much again as a transaction writes, and a full disk loses writes."""
@@ -63,7 +63,7 @@ def store(path: str | None, embedder: str) -> Iterator[Finding]:
     if path is None:
         yield Finding("store", State.ABSENT, "none was named (--store FILE)")
         return
-    from recall_cli.core.embed import make_embedder
+    from recall_cli.cache.embed.registry import make_embedder
 
     shared = is_database_url(path)
     facts, namespaces = read_shared_facts(path) if shared else read_facts(Path(path))

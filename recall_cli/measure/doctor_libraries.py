@@ -61,8 +61,8 @@ def graph() -> Iterator[Finding]:
     """Yield whether the graph finds what is there, and whether hnswlib was built for this processor."""
     import numpy as np
 
-    from recall_cli.core.graph_library import HNSWLIB, INSTALL_HNSWLIB, WITHOUT_HNSWLIB, graph_library
-    from recall_cli.core.index import make_index
+    from recall_cli.cache.index.hnsw_library import HNSWLIB, INSTALL_HNSWLIB, WITHOUT_HNSWLIB, graph_library
+    from recall_cli.cache.index.index import make_index
 
     if graph_library() != HNSWLIB:
         yield Finding("hnswlib", State.ABSENT, WITHOUT_HNSWLIB, INSTALL_HNSWLIB)
@@ -97,7 +97,7 @@ def codes() -> Iterator[Finding]:
     import faiss
     import numpy as np
 
-    from recall_cli.core.index import make_index
+    from recall_cli.cache.index.index import make_index
 
     rows = _rows()
     index = make_index("scan", DIM)
@@ -135,7 +135,7 @@ def bundled_model() -> Iterator[Finding]:
     import orjson
     from blake3 import blake3
 
-    from recall_cli.core.embed import bundled_folder
+    from recall_cli.cache.embed.registry import bundled_folder
 
     folder = bundled_folder()
     listed = orjson.loads((folder / "digests.json").read_bytes())["files"]
@@ -152,7 +152,7 @@ def embedder(name: str) -> Iterator[Finding]:
     """Yield whether the embedder loads and gives unit vectors, by which tokenizer, and what one text takes."""
     import numpy as np
 
-    from recall_cli.core.embed import make_embedder
+    from recall_cli.cache.embed.registry import make_embedder
 
     made = make_embedder(name)
     vector = made.embed("How do I reset my password?")

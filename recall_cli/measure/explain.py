@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import orjson
 
-from recall_cli.core import doubts
-from recall_cli.core.dbfile import is_database
-from recall_cli.core.decide import Gate
-from recall_cli.core.embed import make_embedder
-from recall_cli.core.evidence import check_vetoes, evidence
-from recall_cli.core.floor import NOT_TOLD_APART, UNREAD
-from recall_cli.core.opinion import opinion_of
-from recall_cli.core.policies import vetoes_of
-from recall_cli.core.policy import StaticPolicy, cosine, unknown_namespaces
-from recall_cli.core.request import differing_fields, parse_body, text_request
-from recall_cli.core.sqlite import SqliteStore
-from recall_cli.core.text_facts import facts, is_anaphoric
+from recall_cli.cache.answers import doubts
+from recall_cli.cache.answers.second_opinion import opinion_of
+from recall_cli.cache.decision import Gate
+from recall_cli.cache.embed.registry import make_embedder
+from recall_cli.cache.evidence.evidence import check_vetoes, evidence
+from recall_cli.cache.evidence.floor import NOT_TOLD_APART, UNREAD
+from recall_cli.cache.evidence.text_features import facts, is_anaphoric
+from recall_cli.cache.policy.registry import vetoes_of
+from recall_cli.cache.policy.static import StaticPolicy, cosine, unknown_namespaces
+from recall_cli.cache.request import differing_fields, parse_body, text_request
+from recall_cli.cache.stores.sqlite import SqliteStore
+from recall_cli.cache.stores.sqlite_file import is_database
 from recall_cli.errors import InputError, UsageError
+from recall_cli.measure.inputs import Found, as_file, read_source, shown
 from recall_cli.measure.result import new_result
-from recall_cli.measure.source import Found, as_file, read_source, shown
 from recall_cli.types import Bypass, Embedder, Evidence, Json, Request, Result, Warn
 
 MEANINGS = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recall_cli.errors import InputError
-from recall_cli.measure.pairs_rows import finite, first, insist, left_out, rows_of
+from recall_cli.measure.evaluate.pairs_rows import finite, first, insist, left_out, rows_of
 from recall_cli.measure.prompts import read_text, standard_input
 from recall_cli.types import Warn
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recall_cli import stats
-from recall_cli.core.adaptive import AdaptivePolicy
-from recall_cli.measure.prior_fit import auc
+from recall_cli.cache.policy.adaptive import AdaptivePolicy
+from recall_cli.measure.evaluate.evidence_fit import auc
 from recall_cli.types import Evidence, Warn
 
 if TYPE_CHECKING:

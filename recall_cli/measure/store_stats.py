@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from recall_cli.core.upkeep import read_facts
-from recall_cli.engine.opening import read_shared_facts
-from recall_cli.engine.pg_url import is_database_url
+from recall_cli.cache.stores.upkeep import read_facts
 from recall_cli.measure.result import new_result
+from recall_cli.postgres.open import read_shared_facts
+from recall_cli.postgres.urls import is_database_url
 from recall_cli.types import Result
 
 

@@ -14,9 +14,9 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 
 from recall_cli import open_cache
 from recall_cli.adapters.langchain import RecallCache
-from recall_cli.core.cache import Cache
+from recall_cli.cache.cache import Cache
 from recall_cli.errors import StoreError
-from tests.server.fake import EMBEDDER
+from tests.proxy.fake import EMBEDDER
 
 PROMPT, NEAR = "How do I reset my password?", "How can I reset my password?"
 

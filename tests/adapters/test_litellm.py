@@ -16,7 +16,7 @@ litellm: Any = pytest.importorskip("litellm", reason="the extra test-litellm is 
 
 from recall_cli import open_cache  # noqa: E402  behind the skip
 from recall_cli.adapters.litellm import RecallCache  # noqa: E402
-from recall_cli.core.cache import Cache  # noqa: E402
+from recall_cli.cache.cache import Cache  # noqa: E402
 from recall_cli.errors import StoreError  # noqa: E402
 
 PROMPT, NEAR = "How do I reset my password?", "How can I reset my password?"

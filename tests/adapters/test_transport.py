@@ -18,12 +18,12 @@ import openai
 import pytest
 
 from recall_cli import AsyncCachedTransport, CachedTransport, open_cache
-from recall_cli.core.cache import Cache
+from recall_cli.cache.cache import Cache
 from recall_cli.errors import StoreError
 from recall_cli.types import Completion, Evidence, Json, Verdict
-from tests.server.answers import SSE, chat, chat_stream, message, provider, reply_with
-from tests.server.fake import EMBEDDER, FakeUpstream, Handler, Reply
-from tests.server.test_sdks import PROMPT, chat_streamed, chat_whole, claude_streamed, claude_whole, told
+from tests.proxy.answers import SSE, chat, chat_stream, message, provider, reply_with
+from tests.proxy.fake import EMBEDDER, FakeUpstream, Handler, Reply
+from tests.proxy.test_sdks import PROMPT, chat_streamed, chat_whole, claude_streamed, claude_whole, told
 
 NEAR = "How can I reset my password?"
 Serve = Callable[..., FakeUpstream]

@@ -105,7 +105,7 @@ def test_a_defect_is_a_sentence_too(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr("recall_cli.measure.bench.run", fail)
+    monkeypatch.setattr("recall_cli.measure.bench.bench.run", fail)
     assert main(["bench"]) == 1
     printed = capsys.readouterr().err
     assert "ZeroDivisionError: oh" in printed
@@ -117,7 +117,7 @@ def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("recall_cli.measure.bench.run", interrupt)
+    monkeypatch.setattr("recall_cli.measure.bench.bench.run", interrupt)
     assert main(["bench", "--out", "out.json"]) == 130
     assert not list(here.glob("*out.json*")) + list(here.glob(".out.json*"))
 
@@ -245,19 +245,19 @@ def test_out_over_its_own_input_is_refused(here: Path, capsys: pytest.CaptureFix
 
 
 def test_an_interrupted_bench_leaves_no_entries_in_a_store(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recall_cli.core.upkeep import read_facts
+    from recall_cli.cache.stores.upkeep import read_facts
 
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("recall_cli.measure.bench.interleave", interrupt)
+    monkeypatch.setattr("recall_cli.measure.bench.bench.interleave", interrupt)
     assert main(["bench", "--store", "s.db", "--lookups", "5"]) == 130
     assert read_facts(here / "s.db")[0]["entries"] == 0
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
-    from recall_cli.cli.blocks import Bars, Line, table
-    from recall_cli.cli.draw import cleaned, to_markdown
+    from recall_cli.cli.render.blocks import Bars, Line, table
+    from recall_cli.cli.render.text import cleaned, to_markdown
 
     evil = "ev\x1b[31mil\x1b]0;PWN\x07\n\u202etxt"
     blocks = [table(evil, ("a",), [(evil,)]), Line(evil), Bars("t", ("p",), ((evil, (1.0,)),), "us")]
@@ -290,7 +290,7 @@ def test_a_full_disk_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     def full(*args: object, **more: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("recall_cli.measure.savings.run", full)
+    monkeypatch.setattr("recall_cli.measure.savings.savings.run", full)
     assert main(["savings", "log.jsonl"]) == 1
     err = capsys.readouterr().err
     assert "is full" in err

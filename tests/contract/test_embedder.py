@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_cli.core.embed import HashEmbedder, bundled_folder, load_static_model, make_embedder, read_vectors, reads
-from recall_cli.core.pieces import Pieces
-from recall_cli.core.tokens import SELF_CHECK
+from recall_cli.cache.embed.registry import (
+    HashEmbedder,
+    bundled_folder,
+    load_static_model,
+    make_embedder,
+    read_vectors,
+    reads,
+)
+from recall_cli.cache.embed.tokens import SELF_CHECK
+from recall_cli.cache.embed.word_pieces import Pieces
 from recall_cli.errors import EmbedderError, UsageError
 from recall_cli.types import Embedder
 from tests.never_the_same import QUESTIONS

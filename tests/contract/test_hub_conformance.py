@@ -10,17 +10,17 @@ import pytest
 from psycopg import sql
 
 from benchmarks.hub_quality import documents
-from recall_cli.core.embed import HashEmbedder, make_embedder
-from recall_cli.engine.pg_database import Database
-from recall_cli.engine.pg_hub_graphs import tend_hub_graphs
-from recall_cli.hub import pg_words
-from recall_cli.hub.folder import make_hub, open_hub
-from recall_cli.hub.ingest import ingest
-from recall_cli.hub.nouns import LEGS, Chunk, Document, DocumentState, HubEngine
-from recall_cli.hub.pg_engine import nearest_in
-from recall_cli.hub.pg_hubs import PostgresHubs
-from recall_cli.hub.query import Hub
-from recall_cli.measure.retrieval import Plan, run
+from recall_cli.cache.embed.registry import HashEmbedder, make_embedder
+from recall_cli.hub.ingest.pipeline import ingest
+from recall_cli.hub.models import LEGS, Chunk, Document, DocumentState, HubEngine
+from recall_cli.hub.search.pipeline import Hub
+from recall_cli.hub.stores import pg_bm25
+from recall_cli.hub.stores.folder import make_hub, open_hub
+from recall_cli.hub.stores.pg_engine import nearest_in
+from recall_cli.hub.stores.pg_hubs import PostgresHubs
+from recall_cli.measure.hub_eval import Plan, run
+from recall_cli.postgres.connection import Database
+from recall_cli.postgres.pg_hub_graphs import tend_hub_graphs
 from recall_cli.types import Vector
 
 TOLERANCE = 1e-5
@@ -110,7 +110,7 @@ def test_the_rarest_words_choose_and_all_of_them_count(hubs: PostgresHubs, monke
     texts = ["common " * (1 + i % 3) + ("rare" if i % 20 == 0 else f"w{i}") for i in range(200)]
     ingest(engine, HASH, [Document(f"{i:03}", text) for i, text in enumerate(texts)])
     ids, scores = engine.lexical("a common and rare word", 8)
-    monkeypatch.setattr(pg_words, "POSTINGS", 10)
+    monkeypatch.setattr(pg_bm25, "POSTINGS", 10)
     fewer, same = engine.lexical("a common and rare word", 8)
     assert fewer.tolist() == ids.tolist()
     np.testing.assert_array_equal(same, scores)

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recall_cli.core.embed import make_embedder
+from recall_cli.cache.embed.registry import make_embedder
 from recall_cli.errors import StoreMismatch
-from recall_cli.hub.chunk import document_digest
-from recall_cli.hub.folder import make_hub, open_hub
-from recall_cli.hub.ingest import ingest
-from recall_cli.hub.nouns import Chunk, Document, DocumentState, HubEngine, Visibility
-from recall_cli.hub.pg_hubs import PostgresHubs
+from recall_cli.hub.ingest.chunk import document_digest
+from recall_cli.hub.ingest.pipeline import ingest
+from recall_cli.hub.models import Chunk, Document, DocumentState, HubEngine, Visibility
+from recall_cli.hub.stores.folder import make_hub, open_hub
+from recall_cli.hub.stores.pg_hubs import PostgresHubs
 
 EMBEDDER = make_embedder("static")
 LINES = [

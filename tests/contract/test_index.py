@@ -14,13 +14,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from recall_cli.core import hnsw, scan
-from recall_cli.core.auto import AutoIndex
-from recall_cli.core.graph_library import FAISS
-from recall_cli.core.hnsw import HnswIndex
-from recall_cli.core.index import ExactIndex, index_maker, make_index
-from recall_cli.core.rows import checked_query, checked_rows
-from recall_cli.core.scan import ScanIndex
+from recall_cli.cache.index import hnsw, scan
+from recall_cli.cache.index.auto import AutoIndex
+from recall_cli.cache.index.exact import ExactIndex
+from recall_cli.cache.index.hnsw import HnswIndex
+from recall_cli.cache.index.hnsw_library import FAISS
+from recall_cli.cache.index.index import index_maker, make_index
+from recall_cli.cache.index.rows import checked_query, checked_rows
+from recall_cli.cache.index.scan import ScanIndex
 from recall_cli.errors import UsageError
 
 DIM = 32

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_cli.core.adaptive import AdaptivePolicy
-from recall_cli.core.policy import StaticPolicy
+from recall_cli.cache.policy.adaptive import AdaptivePolicy
+from recall_cli.cache.policy.static import StaticPolicy
 from recall_cli.errors import UsageError
 from recall_cli.types import Evidence, Policy, Verdict
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recall_cli.core.embed import HashEmbedder
-from recall_cli.core.request import text_request
-from recall_cli.core.sqlite import SqliteStore
-from recall_cli.core.store import MemoryStore
-from recall_cli.engine.postgres import PostgresStore
-from recall_cli.server.hot import HotStore
+from recall_cli.cache.embed.registry import HashEmbedder
+from recall_cli.cache.request import text_request
+from recall_cli.cache.stores.memory import MemoryStore
+from recall_cli.cache.stores.read_through import HotStore
+from recall_cli.cache.stores.sqlite import SqliteStore
+from recall_cli.postgres.store import PostgresStore
 from recall_cli.types import Completion, Store, Usage
 
 EMBEDDER = HashEmbedder()

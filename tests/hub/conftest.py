@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_server import FakeUpstream, Handler, HubServer, Serve, reordered
+
+from tests.hub.hub_server import FakeUpstream, Handler, HubServer, Serve, reordered
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recall_cli.core.embed import make_embedder
-from recall_cli.hub.auth import Minted
-from recall_cli.hub.face import HubPlan
-from recall_cli.hub.folder import make_hub
-from recall_cli.hub.ingest import ingest
-from recall_cli.hub.nouns import Document, HubInfo, Visibility
-from recall_cli.hub.place import opened
-from recall_cli.server.settings import Limits
-from tests.server.fake import FakeUpstream, Handler, Reply, RunningProxy, Seen, make_plan
+from recall_cli.cache.embed.registry import make_embedder
+from recall_cli.hub.api.app import HubPlan
+from recall_cli.hub.api.tokens import Minted
+from recall_cli.hub.ingest.pipeline import ingest
+from recall_cli.hub.models import Document, HubInfo, Visibility
+from recall_cli.hub.stores.folder import make_hub
+from recall_cli.hub.stores.open import opened
+from recall_cli.proxy.settings import Limits
+from tests.proxy.fake import FakeUpstream, Handler, Reply, RunningProxy, Seen, make_plan
 
 HASH = make_embedder("hash-v1")
 URL = "https://hub.example.org"

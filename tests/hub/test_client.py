@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from hub_server import Reply, Seen, Serve, reordered
 
 from recall_cli.cli.app import main
 from recall_cli.errors import UsageError
-from recall_cli.hub.client import ask_served
-from recall_cli.hub.nouns import Question, Visibility
+from recall_cli.hub.client_ import ask_served
+from recall_cli.hub.models import Question, Visibility
+from tests.hub.hub_server import Reply, Seen, Serve, reordered
 
 QUESTION = "reset a password"
 

@@ -18,15 +18,15 @@ import numpy as np
 import pytest
 import tantivy
 
-from recall_cli.core.embed import HashEmbedder
+from recall_cli.cache.embed.registry import HashEmbedder
 from recall_cli.errors import StoreError, UpstreamError
-from recall_cli.hub import embedded, lexical, view
-from recall_cli.hub.embedded import EmbeddedEngine
-from recall_cli.hub.folder import make_hub, open_hub
-from recall_cli.hub.ingest import ingest, move
-from recall_cli.hub.lexical import Busy, Damaged, LexicalWriter
-from recall_cli.hub.nouns import Document, Visibility
-from recall_cli.hub.snapshot import Snapshot
+from recall_cli.hub.ingest.pipeline import ingest, move
+from recall_cli.hub.models import Document, Visibility
+from recall_cli.hub.stores import bm25, local, view
+from recall_cli.hub.stores.bm25 import Busy, Damaged, LexicalWriter
+from recall_cli.hub.stores.folder import make_hub, open_hub
+from recall_cli.hub.stores.local import EmbeddedEngine
+from recall_cli.hub.stores.snapshot import Snapshot
 from recall_cli.types import Vector
 
 EMBEDDER = HashEmbedder()
@@ -36,13 +36,13 @@ NEW = [Document(f"d{i}", f"a marker and a new library number{i}") for i in range
 PREAMBLE = """
 import os, signal, sys
 from pathlib import Path
-from recall_cli.core.embed import HashEmbedder
-from recall_cli.hub import upserts
-from recall_cli.hub.catalog import Catalog
-from recall_cli.hub.folder import open_hub
-from recall_cli.hub.ingest import ingest
-from recall_cli.hub.lexical import LexicalWriter
-from recall_cli.hub.nouns import Document
+from recall_cli.cache.embed.registry import HashEmbedder
+from recall_cli.hub.stores import batches as upserts
+from recall_cli.hub.stores.catalog import Catalog
+from recall_cli.hub.stores.folder import open_hub
+from recall_cli.hub.ingest.pipeline import ingest
+from recall_cli.hub.stores.bm25 import LexicalWriter
+from recall_cli.hub.models import Document
 NEW = [Document(f"d{i}", f"a marker and a new library number{i}") for i in range(3, 15)]
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -210,7 +210,7 @@ def test_one_writer_at_a_time(place: Path, engine: EmbeddedEngine, monkeypatch: 
     )
     assert process.stdout is not None
     process.stdout.readline()
-    monkeypatch.setattr(embedded, "WAIT_S", 0.0)
+    monkeypatch.setattr(local, "WAIT_S", 0.0)
     with pytest.raises(Busy):
         ingest(engine, EMBEDDER, [Document("more", "one marker more")])
     assert texts(engine) == BEFORE
@@ -478,7 +478,7 @@ def test_a_word_index_of_another_time_is_brought_up_to_date(place: Path) -> None
 
 
 def test_a_word_index_of_another_analyzer_is_made_anew(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lexical, "ANALYZER", "another")
+    monkeypatch.setattr(bm25, "ANALYZER", "another")
     engine = open_hub(place, "hub")
     assert texts(engine) == BEFORE
     engine.close()

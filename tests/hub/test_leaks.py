@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import pytest
-from hub_server import URL, HubServer, Serve
 
-from recall_cli.hub.nouns import Answer, Document, Question, Visibility
-from recall_cli.hub.query import Hub
+from recall_cli.hub.models import Answer, Document, Question, Visibility
+from recall_cli.hub.search.pipeline import Hub
+from tests.hub.hub_server import URL, HubServer, Serve
 
 PUBLIC, RESTRICTED, PRIVATE = Visibility.PUBLIC, Visibility.RESTRICTED, Visibility.PRIVATE
 SECRET = "the launch code is 0000"
@@ -123,7 +123,7 @@ def test_callers_of_a_public_hub_share_all(serve: Serve) -> None:
 
 
 def test_a_hub_made_anew_under_its_name_has_none_of_the_old_answers(serve: Serve) -> None:
-    from recall_cli.hub.folder import remove_hub
+    from recall_cli.hub.stores.folder import remove_hub
 
     server = serve()
     server.add("docs", TEXTS)

@@ -12,11 +12,11 @@ import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from recall_cli.cache.embed.registry import HashEmbedder
 from recall_cli.cli.app import main
-from recall_cli.core.embed import HashEmbedder
-from recall_cli.hub.folder import make_hub, open_hub
-from recall_cli.hub.ingest import ingest
-from recall_cli.hub.nouns import Document, Visibility
+from recall_cli.hub.ingest.pipeline import ingest
+from recall_cli.hub.models import Document, Visibility
+from recall_cli.hub.stores.folder import make_hub, open_hub
 
 
 @pytest.fixture

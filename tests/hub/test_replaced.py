@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import tantivy
 
-from recall_cli.core.embed import HashEmbedder
+from recall_cli.cache.embed.registry import HashEmbedder
 from recall_cli.errors import StoreError, StoreMismatch
-from recall_cli.hub.catalog import Catalog
-from recall_cli.hub.embedded import EmbeddedEngine
-from recall_cli.hub.folder import make_hub, open_hub, remove_hub
-from recall_cli.hub.http import as_refusal
-from recall_cli.hub.ingest import ingest, move
-from recall_cli.hub.lexical import Lexical
-from recall_cli.hub.nouns import Document, NoSuchHub, Question, Visibility
-from recall_cli.hub.query import Hub
+from recall_cli.hub.api.http import as_refusal
+from recall_cli.hub.ingest.pipeline import ingest, move
+from recall_cli.hub.models import Document, NoSuchHub, Question, Visibility
+from recall_cli.hub.search.pipeline import Hub
+from recall_cli.hub.stores.bm25 import Lexical
+from recall_cli.hub.stores.catalog import Catalog
+from recall_cli.hub.stores.folder import make_hub, open_hub, remove_hub
+from recall_cli.hub.stores.local import EmbeddedEngine
 
 EMBEDDER = HashEmbedder()
 SECRET = [Document("secret", "a secret marker"), Document("other", "another secret marker")]

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_server import HASH, URL, Reply, Seen, Serve, reordered
 
 from recall_cli.cli.app import main
-from recall_cli.hub.face import HubPlan
-from recall_cli.hub.folder import make_hub
-from recall_cli.hub.nouns import Visibility
-from tests.server.conftest import Start
-from tests.server.conftest import start as start_proxy
-from tests.server.fake import ask
+from recall_cli.hub.api.app import HubPlan
+from recall_cli.hub.models import Visibility
+from recall_cli.hub.stores.folder import make_hub
+from tests.hub.hub_server import HASH, URL, Reply, Seen, Serve, reordered
+from tests.proxy.conftest import Start
+from tests.proxy.conftest import start as start_proxy
+from tests.proxy.fake import ask
 
 start = start_proxy
 
@@ -222,7 +222,7 @@ def test_the_command_serves_hubs_until_it_is_told_to_end(tmp_path: Path) -> None
 
 def test_the_commands_options_reach_the_hubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[Any] = []
-    monkeypatch.setattr("recall_cli.server.run.run", lambda plan, **more: plans.append(plan) or 0)
+    monkeypatch.setattr("recall_cli.proxy.serve.run", lambda plan, **more: plans.append(plan) or 0)
     told = ["--hub-url", URL, "--hub-rerank", "llm:small", "--hub-cache-ttl", "5", "--hub-rate", "3", "--log-text"]
     assert main(["serve", "--hub-dir", str(tmp_path), *told, "--hub-cache-private", "--hide-private"]) == 0
     assert plans[0].hub == HubPlan(

@@ -9,15 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
-from hub_server import HASH, HubServer, Serve
 
-from recall_cli.core.embed import HashEmbedder
-from recall_cli.hub.folder import make_hub
-from recall_cli.hub.ingest import ingest
-from recall_cli.hub.nouns import Document
-from recall_cli.hub.place import opened
-from recall_cli.server.settings import Limits
+from recall_cli.cache.embed.registry import HashEmbedder
+from recall_cli.hub.ingest.pipeline import ingest
+from recall_cli.hub.models import Document
+from recall_cli.hub.stores.folder import make_hub
+from recall_cli.hub.stores.open import opened
+from recall_cli.proxy.settings import Limits
 from recall_cli.types import Vector
+from tests.hub.hub_server import HASH, HubServer, Serve
 
 MANY = {"questions": 40, "writes": 10}
 """More than any pool has that the hubs could share."""

@@ -630,9 +630,9 @@ def vllm(calls: Sequence[Known], folder: Path) -> Written:
 
 
 def recall_store(calls: Sequence[Known], folder: Path) -> Written:
-    from recall_cli.core.embed import make_embedder
-    from recall_cli.core.request import parse_body
-    from recall_cli.core.sqlite import SqliteStore
+    from recall_cli.cache.embed.registry import make_embedder
+    from recall_cli.cache.request import parse_body
+    from recall_cli.cache.stores.sqlite import SqliteStore
     from recall_cli.types import Completion, Request, Usage
 
     path = folder / "answers.db"

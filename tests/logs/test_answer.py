@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from recall_cli.core import endings
+from recall_cli.cache import finish_reasons
 from recall_cli.logs.answer import read
 
 
@@ -83,20 +83,20 @@ def test_the_worst_of_several_choices_decides() -> None:
     assert read(body).flaw == "unknown_ending"
 
 
-@pytest.mark.parametrize("reason", [*endings.GOOD, None, ""])
+@pytest.mark.parametrize("reason", [*finish_reasons.GOOD, None, ""])
 def test_a_good_ending_of_any_api_and_one_that_a_log_does_not_tell(reason: Any) -> None:
     assert read(openai(reason)).flaw == ""
-    assert endings.is_good(reason) == bool(reason)
+    assert finish_reasons.is_good(reason) == bool(reason)
 
 
 @pytest.mark.parametrize("reason", [None, "", "Stop", "STOP", "completed", ["stop"], {"stop": 1}, True, 0])
 def test_on_the_cached_routes_an_ending_is_said_in_their_own_words(reason: Any) -> None:
-    assert not endings.is_whole(openai(reason))
-    assert not endings.is_whole(anthropic(reason))
-    assert not endings.is_whole({"choices": [*openai()["choices"], *openai(reason)["choices"]]})
-    assert endings.is_whole(openai())
-    assert endings.is_whole(anthropic())
-    assert not endings.is_whole({"choices": []})
+    assert not finish_reasons.is_whole(openai(reason))
+    assert not finish_reasons.is_whole(anthropic(reason))
+    assert not finish_reasons.is_whole({"choices": [*openai()["choices"], *openai(reason)["choices"]]})
+    assert finish_reasons.is_whole(openai())
+    assert finish_reasons.is_whole(anthropic())
+    assert not finish_reasons.is_whole({"choices": []})
 
 
 def test_the_service_tier_of_either_provider() -> None:

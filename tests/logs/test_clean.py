@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recall_cli.errors import InputError
 from recall_cli.logs.clean import clean
 from recall_cli.logs.read import read_log
-from recall_cli.logs.tally import Tally
+from recall_cli.logs.report import Tally
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,15 @@ from typing import Any
 
 import pytest
 import zstandard
-from log_writers import (
+
+from recall_cli.errors import InputError, UsageError
+from recall_cli.logs import files, rows
+from recall_cli.logs.formats.base import Found
+from recall_cli.logs.formats.claude_code import ClaudeCode
+from recall_cli.logs.read import read_log, read_logs
+from recall_cli.logs.report import Sniffed, Tally
+from recall_cli.types import LogRecord, Usage
+from tests.logs.log_writers import (
     CALLS,
     azure,
     chat,
@@ -30,14 +38,6 @@ from log_writers import (
     plain_jsonl,
     vercel,
 )
-
-from recall_cli.errors import InputError, UsageError
-from recall_cli.logs import reader, rows
-from recall_cli.logs.adapter import Found
-from recall_cli.logs.from_claude_code import ClaudeCode
-from recall_cli.logs.read import read_log, read_logs
-from recall_cli.logs.tally import Sniffed, Tally
-from recall_cli.types import LogRecord, Usage
 
 
 def read(*paths: Path | str, **options: Any) -> tuple[list[LogRecord], Tally]:
@@ -192,7 +192,7 @@ def test_a_document_over_the_cap_is_refused_in_words(tmp_path: Path, monkeypatch
 def test_a_document_on_one_line_over_the_cap_is_refused_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "MAX_LINE_BYTES", 2 << 20)
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 2 << 20)
     path = tmp_path / "log.har"
     path.write_text(json.dumps({"log": {"entries": [{"x": "y" * (3 << 20)}]}}) + "\n\n")
     with pytest.raises(InputError, match="one line of more than 2 MiB") as caught:
@@ -230,7 +230,7 @@ def test_a_broken_first_line_does_not_make_a_document(tmp_path: Path) -> None:
 
 
 def test_a_line_over_the_cap_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "MAX_LINE_BYTES", 2000)
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 2000)
     path = tmp_path / "log.jsonl"
     path.write_bytes(b'{"x": "' + b"y" * 3000 + b'"}\n' + pairs(CALLS, tmp_path).paths[0].read_bytes())
     records, tally = read(path)

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 import recall_cli
-from recall_cli.core.request import parse_body
+from recall_cli.cache.request import parse_body
 from recall_cli.logs.lines import ODDITIES
 from recall_cli.logs.reasons import SKIPPED, told
-from recall_cli.measure.savings_rows import FIRST_FLAWS, SAMPLED
-from recall_cli.measure.savings_words import REASONS, UNSEEN
+from recall_cli.measure.savings.rows import FIRST_FLAWS, SAMPLED
+from recall_cli.measure.savings.wording import REASONS, UNSEEN
 
 SOURCE = Path(recall_cli.__file__).parent
-READERS = sorted((SOURCE / "logs").glob("*.py"))
+READERS = sorted((SOURCE / "logs").rglob("*.py"))
 FOUND = ("Found", "LogRecord | str", "dict[str, Any] | str", "Row]")
 """What the annotation of a function holds that returns or yields reasons why a row is no call."""
 NAMED_FLAWS = ("_flaw", "_bypass_reason")
 """Functions that return the name of a flaw as a plain string."""
 
-TREES = [ast.parse(path.read_text()) for path in (*READERS, SOURCE / "core/request.py")]
+TREES = [ast.parse(path.read_text()) for path in (*READERS, SOURCE / "cache/request.py")]
 NAMES = {
     target.id: node.value.value
     for tree in TREES

@@ -9,7 +9,7 @@ import pytest
 
 from recall_cli.errors import InputError
 from recall_cli.logs.read import read_logs
-from recall_cli.logs.tally import Tally
+from recall_cli.logs.report import Tally
 from recall_cli.types import LogRecord, Usage
 
 pytestmark = pytest.mark.shared

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_cli.errors import InputError
+from recall_cli.logs.files import read_lines
 from recall_cli.logs.read import read_log
-from recall_cli.logs.reader import read_lines
-from recall_cli.logs.tally import Tally
+from recall_cli.logs.report import Tally
 from recall_cli.logs.unpack import CUT, FOREIGN, gunzip, unpacker, unzstd
 
 TEXT = b"".join(b"%x\n" % random.Random(i).getrandbits(400) for i in range(4000))
@@ -123,7 +123,7 @@ def bomb_of_gzip(path: Path, size: int) -> None:
 
 @pytest.mark.parametrize("make", [bomb_of_zstd, bomb_of_gzip])
 def test_a_bomb_is_never_held(tmp_path: Path, make, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("recall_cli.logs.reader.MAX_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr("recall_cli.logs.files.MAX_LINE_BYTES", 1 << 20)
     path = tmp_path / "bomb"
     make(path, 300 << 20)
     assert path.stat().st_size < 400_000

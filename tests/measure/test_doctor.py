@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from recall_cli.cache.embed import registry
+from recall_cli.cache.embed.registry import make_embedder
+from recall_cli.cache.index import hnsw_library
+from recall_cli.cache.request import text_request
+from recall_cli.cache.stores.sqlite import SqliteStore
 from recall_cli.cli.app import app, main
-from recall_cli.cli.doctor import BY_NAME, _variables
-from recall_cli.core import embed, graph_library
-from recall_cli.core.embed import make_embedder
-from recall_cli.core.request import text_request
-from recall_cli.core.sqlite import SqliteStore
+from recall_cli.cli.commands.doctor import BY_NAME, _variables
 from recall_cli.measure import doctor, doctor_files, doctor_libraries, doctor_machine
 from recall_cli.measure.findings import Finding, State
 from recall_cli.types import Completion
@@ -108,12 +109,12 @@ def test_a_shared_store_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_model_with_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "model"
-    shutil.copytree(embed.bundled_folder(), folder)
+    shutil.copytree(registry.bundled_folder(), folder)
     weights = folder / "model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    monkeypatch.setattr(embed, "bundled_folder", lambda: folder)
+    monkeypatch.setattr(registry, "bundled_folder", lambda: folder)
     assert the("bundled model", doctor_libraries.bundled_model()).state is State.BROKEN
     weights.unlink()
     assert "model.safetensors" in the("bundled model", doctor_libraries.bundled_model()).found
@@ -140,7 +141,7 @@ def test_a_portable_build_of_hnswlib_is_said(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_machine_without_hnswlib_is_told_what_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_library, "graph_library", lambda: graph_library.FAISS)
+    monkeypatch.setattr(hnsw_library, "graph_library", lambda: hnsw_library.FAISS)
     finding = the("hnswlib", doctor_libraries.graph())
     assert finding.state is State.ABSENT
     assert "faiss" in finding.found

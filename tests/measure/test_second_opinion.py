@@ -4,18 +4,21 @@ import json
 
 import numpy as np
 import pytest
-from log_writers import openai_call as call
 
-from recall_cli.core.embed import make_embedder
-from recall_cli.core.policy import StaticPolicy
+from recall_cli.cache.embed.registry import make_embedder
+from recall_cli.cache.policy.static import StaticPolicy
 from recall_cli.errors import UsageError
-from recall_cli.measure import bench, bench_opinion, eval_policies, explain, pairs_report, savings
-from recall_cli.measure.eval_policies import GIVEN, Settings, run_seed
-from recall_cli.measure.eval_texts import Classes
-from recall_cli.measure.pairs import Item
-from recall_cli.measure.trace import Trace, replay
+from recall_cli.measure import explain
+from recall_cli.measure.bench import bench, bench_opinion
+from recall_cli.measure.evaluate import pairs_report, policies
+from recall_cli.measure.evaluate.pairs import Item
+from recall_cli.measure.evaluate.policies import GIVEN, Settings, run_seed
+from recall_cli.measure.evaluate.replay import Trace, replay
+from recall_cli.measure.evaluate.streams import Classes
+from recall_cli.measure.savings import savings
+from recall_cli.measure.synthetic.vectors import preset
 from recall_cli.measure.workload import bundled
-from recall_cli.measure.worlds import preset
+from tests.logs.log_writers import openai_call as call
 
 SAME = ["Can I return the item within 30 days of delivery?", "can i return the item within 30 days of delivery"]
 TRAP = "Can I return the item within 60 days of delivery?"
@@ -57,7 +60,7 @@ def test_streams_of_texts_are_asked_about(classes):
 def test_streams_of_vectors_have_nothing_to_ask_about():
     with pytest.raises(UsageError, match="made of vectors"):
         run_seed(preset("mixed"), 0, Settings(policies=(GIVEN,), verify_on_hit="model"))
-    eval_policies._opinion.cache_clear()
+    policies._opinion.cache_clear()
 
 
 def test_a_log_replayed_with_it(tmp_path):

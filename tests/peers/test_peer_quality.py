@@ -18,11 +18,12 @@ from benchmarks.peers.protocol import Adapter, Found, Turns, handle
 from benchmarks.peers.quality_view import quality
 from benchmarks.peers.roster import Arm
 from benchmarks.peers.streams import WORLD, Count, Job
-from recall_cli.cli.blocks import Table
-from recall_cli.cli.draw import to_markdown
-from recall_cli.measure import eval_static, textworld
-from recall_cli.measure.eval_texts import TextWorld
-from recall_cli.measure.trace import Stream, Trace
+from recall_cli.cli.render.blocks import Table
+from recall_cli.cli.render.text import to_markdown
+from recall_cli.measure.evaluate import eval_static
+from recall_cli.measure.evaluate.replay import Stream, Trace
+from recall_cli.measure.evaluate.streams import TextWorld
+from recall_cli.measure.synthetic import text as textworld
 
 SEEN = st.lists(st.tuples(st.floats(0.0, 1.0), st.booleans()), min_size=4, max_size=30)
 QUERIES = 400

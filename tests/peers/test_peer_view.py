@@ -8,9 +8,9 @@ import pytest
 
 from benchmarks.peers.headline import headline
 from benchmarks.peers.view import view
-from recall_cli.cli.blocks import Line, Table
-from recall_cli.cli.draw import to_markdown
-from recall_cli.measure import compare_results
+from recall_cli.cli.render.blocks import Line, Table
+from recall_cli.cli.render.text import to_markdown
+from recall_cli.measure import compare
 from recall_cli.measure.result import new_result
 from recall_cli.types import Result
 
@@ -106,9 +106,7 @@ def test_a_work_that_was_not_run_is_said_not_to_be_measured() -> None:
 
 @pytest.mark.parametrize(("speed", "said"), [(1.0, "no difference shown"), (3.0, "worse")])
 def test_two_runs_are_compared_by_the_command(speed: float, said: str) -> None:
-    verdicts = {
-        (row["where"], row["measure"]): row["verdict"] for row in compare_results.run(document(), document(speed)).rows
-    }
+    verdicts = {(row["where"], row["measure"]): row["verdict"] for row in compare.run(document(), document(speed)).rows}
     assert verdicts["latency, recall, exact, entries=1000", "lookup_us.p50"] == said
     assert ("throughput, slow proxy, exact, connections=64", "requests_per_s") in verdicts
 

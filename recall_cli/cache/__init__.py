@@ -1,0 +1,1 @@
+"""The semantic cache: request -> embed -> nearest neighbour -> decision -> hit or miss."""

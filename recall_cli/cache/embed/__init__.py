@@ -1,0 +1,1 @@
+"""Embedders: text to a unit vector. `registry` makes one from its name."""

@@ -1,0 +1,1 @@
+"""What two texts have in common and what tells them apart, read from their words."""

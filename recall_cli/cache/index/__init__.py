@@ -1,0 +1,1 @@
+"""Nearest-neighbour indexes over one partition's vectors: exact, compressed scan, HNSW graph."""

@@ -1,1 +1,0 @@
-"""The lookup: request -> embed -> nearest neighbour -> decision -> hit or miss."""

@@ -1,0 +1,104 @@
+"""Who comes in: hub, token, right and rate, in this order, before a body is looked at."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recall_cli.errors import StoreError
+from recall_cli.hub.api.errors import RECALL, Refusal, unknown
+from recall_cli.hub.api.rate import Rate
+from recall_cli.hub.api.tokens import Grant, Tokens, read_bearer
+from recall_cli.hub.models import HubInfo, Visibility
+
+if TYPE_CHECKING:
+    from recall_cli.hub.search.pipeline import Hub
+    from recall_cli.hub.stores.served import Hubs
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A request that was let in."""
+
+    hub: Hub
+    info: HubInfo
+    """The hub as it was when the right was checked."""
+    grant: Grant | None
+    """None: nobody in particular."""
+
+    @property
+    def principal(self) -> str:
+        """Who asks and with what right, as one text; "" for nobody in particular."""
+        if self.grant is None:
+            return ""
+        scopes = "owner" if self.grant.scopes is None else " ".join(sorted(self.grant.scopes))
+        return f"{self.grant.subject}\n{scopes}"
+
+
+class Gate:
+    """Lets requests in."""
+
+    def __init__(self, hubs: Hubs, tokens: Tokens, rate: Rate, *, hide_private: bool = False) -> None:
+        """Stand before some hubs.
+
+        :param hide_private: answer for a private hub as for one that does not exist, as long as nobody shows a
+            token for it.
+        """
+        self._hubs = hubs
+        self._tokens = tokens
+        self._rate = rate
+        self._hide_private = hide_private
+
+    async def enter(self, slug: str, scope: str, *, authorization: list[str], client: str) -> Entry:
+        """Return the hub for a request that may do this. Raises Refusal: 404, 401, 403, 429; and what `Hubs` raises.
+
+        :param authorization: all Authorization headers.
+        :param client: the address, which stands for callers without a token.
+        """
+        from starlette.concurrency import run_in_threadpool
+
+        # Where names are hidden, who asks is asked first: then nothing of the hub can show before.
+        grant = await self._grant(authorization) if self._hide_private else None
+        try:
+            found = await run_in_threadpool(self._hubs.find, slug)
+        except StoreError as error:
+            if not self._hide_private or (grant is not None and slug in grant.hubs):
+                raise
+            # Whether it is private cannot be read either.
+            _log.error("a hub cannot be read: %s", error)
+            found = None
+        if found is None:
+            raise required(scope) if self._hide_private and grant is None else unknown()
+        grant = grant or await self._grant(authorization)
+        engine, info = found
+        self.admit(info, grant, scope)
+        self._rate.take(f"sub {grant.subject}" if grant is not None else f"at {client}", info.uid)
+        return Entry(await run_in_threadpool(self._hubs.hub, engine, info), info, grant)
+
+    async def _grant(self, authorization: list[str]) -> Grant | None:
+        """Return what the request's token allows, None when it brings none. Raises Refusal (401)."""
+        from starlette.concurrency import run_in_threadpool
+
+        token = read_bearer(authorization)
+        # The keys may be in a database far away.
+        return None if token is None else await run_in_threadpool(self._tokens.verify, token)
+
+    def admit(self, info: HubInfo, grant: Grant | None, scope: str) -> None:
+        """Raise Refusal (401, 403 or 404) when this may not be done with the hub as it is now."""
+        if scope == RECALL and info.visibility is Visibility.PUBLIC:
+            return
+        if grant is None:
+            raise required(scope)
+        if grant.allows(scope, info):
+            return
+        if self._hide_private and info.visibility is Visibility.PRIVATE and info.slug not in grant.hubs:
+            raise unknown()
+        raise Refusal(403, "insufficient_scope", f"the token does not allow {scope} here", scope=scope)
+
+
+def required(scope: str) -> Refusal:
+    """Return the refusal of a request without a token."""
+    return Refusal(401, "token_required", "this takes a token: Authorization: Bearer ...", scope=scope)

@@ -1,0 +1,1 @@
+"""From files to chunks in a hub: find, decode, split, embed, watch."""

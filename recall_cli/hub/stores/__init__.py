@@ -1,0 +1,1 @@
+"""Where hubs are kept: a folder with SQLite and a word index, or PostgreSQL."""

@@ -1,0 +1,1 @@
+"""Log formats, one file each; `registry` lists them."""

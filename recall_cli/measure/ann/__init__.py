@@ -1,0 +1,1 @@
+"""`recall ann-bench`: speed and recall of the indexes."""

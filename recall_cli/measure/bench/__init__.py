@@ -1,0 +1,1 @@
+"""`recall bench`: hit rate, false hits and lookup times on generated prompts."""

@@ -1,0 +1,162 @@
+"""`recall eval --log`: a request log as a stream of questions whose answers are known, since they were given.
+
+Nobody wrote down which answers say the same; the comparator of `cache.answers.compare` tells, two by two. It answers
+same, different or unsure, and its verdicts are both the truth that hits are held against and the labels a policy learns
+from. What it gets wrong the tables get wrong too, so its own error rates stand beside them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from recall_cli.cache.answers.compare import Comparator
+from recall_cli.cache.answers.llm_judge import Judge
+from recall_cli.cache.embed.registry import DEFAULT_EMBEDDER, make_embedder, read_vectors
+from recall_cli.cache.request import parse_body
+from recall_cli.errors import InputError
+from recall_cli.logs.clean import clean
+from recall_cli.logs.read import read_log
+from recall_cli.logs.report import Tally
+from recall_cli.measure.evaluate import eval_static
+from recall_cli.measure.evaluate.floors import TextEvidence
+from recall_cli.measure.evaluate.labels import Verdicts
+from recall_cli.measure.evaluate.replay import Stream, Trace
+from recall_cli.measure.evaluate.streams import numbers
+from recall_cli.measure.savings.replay import time_order
+from recall_cli.measure.savings.rows import SAMPLED, exclusion
+from recall_cli.measure.savings.savings import reading
+from recall_cli.types import LogRecord, Progress, Request, Vector
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Asked:
+    """The cacheable requests of a log in the order of the replay, and what was left out."""
+
+    requests: list[Request] = field(default_factory=list)
+    answers: list[str] = field(default_factory=list)
+    starts: list[float | None] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    """Where each stands in the log, as `name:line`."""
+    excluded: Counter[str] = field(default_factory=Counter)
+    """Reason -> requests that no cache may answer."""
+    tally: Tally = field(default_factory=Tally)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedStream:
+    """A log as a source of one stream: its questions in time order, or in another order of a seed's."""
+
+    name: str
+    questions: Stream
+    asked: Asked
+    verdicts: Verdicts
+    rules: Comparator
+    """The comparator without a judge."""
+    allow_sampled: bool
+    judge: Judge | None = None
+
+    def stream(self, seed: int) -> Stream:
+        """Return the log in time order: the same for every seed."""
+        return copy(self.questions)
+
+    def params(self) -> dict[str, Any]:
+        """Return what was asked for."""
+        return {
+            "log": self.name,
+            "allow_sampled": self.allow_sampled,
+            "judge": self.judge.name if self.judge else None,
+            "judge_limit": self.judge.limit if self.judge else None,
+        }
+
+
+def load(
+    log: str,
+    *,
+    embedder: str = DEFAULT_EMBEDDER,
+    allow_sampled: bool = False,
+    judge: Judge | None = None,
+    progress: Progress | None = None,
+) -> LoggedStream:
+    """Return a log as a stream. Raises InputError when it cannot be read or holds nothing a cache could answer."""
+    tally = Tally()
+    asked = _collect(read_log(log, tally, on_bytes=reading([log], progress)), tally, allow_sampled=allow_sampled)
+    name = "stdin" if log == "-" else clean(log)
+    if not asked.requests:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in asked.excluded.most_common())
+        raise InputError(
+            f"none of the {tally.records:,} requests of {name} may be answered by a cache ({reasons})",
+            hint="admit sampled calls with --allow-sampled, if one answer is as good as another to you"
+            if asked.excluded[SAMPLED]
+            else "recall savings LOG says what each reason costs",
+        )
+    texts = [request.text for request in asked.requests]
+    own = make_embedder(embedder)
+    vectors = read_vectors(own, texts)
+    names = sorted({clean(request.namespace) for request in asked.requests})
+    spaces = {space: place for place, space in enumerate(names)}
+    # The rules' constants were measured with the bundled embedder: another one would mean something else by 0.45.
+    bundled = own if embedder == DEFAULT_EMBEDDER else make_embedder(DEFAULT_EMBEDDER)
+    rules = Comparator(bundled)
+    verdicts = Verdicts(asked.answers, rules)
+    questions = Stream(
+        name,
+        tuple(names),
+        np.array([spaces[clean(request.namespace)] for request in asked.requests], dtype=np.int64),
+        vectors,
+        np.array(verdicts.answer, dtype=np.int64),
+        numbers([request.identity for request in asked.requests]),
+        pair=TextEvidence(texts),
+        wall=_walls(asked.requests, vectors),
+        same=verdicts,
+        prompts=texts,
+        embedder=embedder,
+    )
+    source = LoggedStream(name, questions, asked, verdicts, rules, allow_sampled, judge)
+    if judge is not None:
+        # Every pair that some cutoff would serve is compared first, so that the few calls go to the nearest ones.
+        eval_static.grid(Trace(questions))
+        judged = Comparator(bundled, judge, judge.name)
+        verdicts.ask(judge, judged, lambda i, j: float(vectors[i] @ vectors[j]), progress)
+    return source
+
+
+def _collect(records: Iterator[LogRecord], tally: Tally, *, allow_sampled: bool) -> Asked:
+    """Return the requests that a cache may answer, in time order as far as the log tells."""
+    asked = Asked(tally=tally)
+    for record in records:
+        request = parse_body(record.provider, record.request, tenant=record.tenant)
+        reason = exclusion(record, request, allow_sampled=allow_sampled)
+        if reason or not isinstance(request, Request) or record.answer is None:
+            asked.excluded[reason or "no_answer"] += 1
+            continue
+        asked.requests.append(request)
+        asked.answers.append(record.answer)
+        asked.starts.append(record.start)
+        asked.sources.append(record.source)
+    order = time_order(np.array(asked.starts, dtype=np.float64)).tolist()
+    asked.requests = [asked.requests[place] for place in order]
+    asked.answers = [asked.answers[place] for place in order]
+    asked.starts = [asked.starts[place] for place in order]
+    asked.sources = [asked.sources[place] for place in order]
+    return asked
+
+
+def _walls(requests: Sequence[Request], vectors: Vector) -> Ints:
+    """Return a number for each partition. Who may only be hit by an equal request stands alone with its equals."""
+    known: list[bool] = np.any(vectors, axis=1).tolist()
+    keys = [
+        (request.partition, b"" if found and not request.exact_only else request.identity)
+        for request, found in zip(requests, known, strict=True)
+    ]
+    return numbers(keys)

@@ -1,0 +1,1 @@
+"""What tokens cost: dated prices, a price file, rates, estimated token counts."""

@@ -1,0 +1,1 @@
+"""`recall savings`: what a cache would have saved on a log."""

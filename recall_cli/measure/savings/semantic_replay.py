@@ -1,0 +1,228 @@
+"""The semantic tier, call by call: the nearest neighbour among what the cache holds by then, and what answers teach.
+
+Nothing is served across a wall: there is an index for each partition, as in the cache itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import process_time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recall_cli.cache.index.auto import AutoIndex
+from recall_cli.cache.policy.static import cosine
+from recall_cli.cache.witness import Witness
+from recall_cli.measure.savings.replay import CHUNK, NO_TEXT, NOBODY, Timing
+from recall_cli.types import Evidence, Index, Policy, Progress, Vector
+
+if TYPE_CHECKING:
+    from recall_cli.measure.savings.replay import Floats, Ints
+
+PROGRESS_EVERY = 1000
+
+SameAnswer = Callable[[int, int], bool | None]
+"""(call, earlier call) -> whether their logged answers say the same; None when nobody can tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """What the whole cache (keys and neighbours) serves; a column each, in the order of the replay."""
+
+    served_by: Ints
+    """Position of the earlier call whose answer is served; NOBODY for a miss."""
+    similarity: Floats
+    """Cosine of the neighbour served; NaN where the key was found."""
+    audits: int = 0
+    """Hits that a policy which learns had checked: each costs a call."""
+    labels: int = 0
+    unsure: int = 0
+    """Answers that were compared and could not be judged."""
+    asked: int = 0
+    """Hits that a second opinion was asked about, and `refused` those that it did not let stand."""
+    refused: int = 0
+    opinion_cpu_s: float = 0.0
+    """Processor time of the second opinions."""
+
+
+@dataclass(slots=True)
+class Calls:
+    """What the walk needs of the calls, in the order of the replay."""
+
+    time: Timing
+    key: Ints
+    """Equal for calls that one entry serves without a neighbour."""
+    partition: Ints
+    text: Ints
+    """Row of the text's vector; NO_TEXT when only an equal request may hit."""
+    vectors: Vector
+    namespace: Ints | None = None
+    names: Sequence[str] = ()
+    read: Callable[[int], str] | None = None
+    """Returns a call's text: for policies that look at more than the similarity."""
+    refusal: Callable[[int, int], str] | None = None
+    """Of (call, earlier call): why the cache would not serve what the policy would, "" where it does."""
+    agrees: Callable[[int, int], bool] | None = None
+    """A second opinion on (call, earlier call) before a hit is served."""
+    same: SameAnswer | None = None
+    """Where the labels come from, for policies that learn."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A decision whose answer is still on its way."""
+
+    evidence: Evidence
+    candidate: int
+    hit: bool
+
+
+@dataclass(slots=True)
+class _Cache:
+    calls: Calls
+    policy: Policy
+    entries: list[int]
+    known: list[bool]
+    crowded: list[bool]
+    """Whether a partition holds two different keys: without, its index could serve nobody."""
+    indexes: dict[int, Index] = field(default_factory=dict)
+    witness: Witness | None = None
+    asked: dict[int, _Open] = field(default_factory=dict)
+    audits: int = 0
+    labels: int = 0
+    unsure: int = 0
+    opinions: int = 0
+    refused: int = 0
+    opinion_cpu_s: float = 0.0
+
+    def search(self, at: int) -> tuple[int, float] | None:
+        """Return the neighbour that is served to a call, and remember the decision for its label."""
+        text = int(self.calls.text[at])
+        if text == NO_TEXT or not self.known[text]:
+            return None
+        index = self.indexes.get(int(self.calls.partition[at]))
+        if index is None:
+            return None
+        ids, similarities = index.search(self.calls.vectors[text], self.policy.candidates)
+        if not len(ids):
+            return None
+        evidence = self._evidence(at, ids.tolist(), [cosine(s) for s in similarities.tolist()])
+        verdict = self.policy.decide(self._space(at), evidence)
+        if verdict.serve and self.calls.refusal is not None:
+            reason = self.calls.refusal(at, int(ids[0]))
+            if reason and not reason.startswith("veto_"):
+                return None  # never served, so its answer teaches nothing of what is
+            verdict.serve = not reason
+        if verdict.serve and self.calls.agrees is not None:
+            self.opinions += 1
+            before = process_time()
+            verdict.serve = self.calls.agrees(at, int(ids[0]))
+            self.opinion_cpu_s += process_time() - before
+            self.refused += not verdict.serve
+        if self.policy.learns and (verdict.audit or not verdict.serve):
+            self.asked[at] = _Open(evidence, int(ids[0]), verdict.serve)
+        return (int(ids[0]), evidence.similarity) if verdict.serve else None
+
+    def arrive(self, at: int, missed: bool) -> None:
+        """Take in the answer of a call: learn from it, and keep it unless what served it stands."""
+        decision = self.asked.pop(at, None)
+        like = None
+        if decision is not None and self.calls.same is not None:
+            same = self.calls.same(at, decision.candidate)
+            self.audits += decision.hit
+            if same is not None:
+                self.labels += 1
+                self.policy.observe(self._space(at), decision.evidence, same=same)
+                if self.witness is not None:
+                    self.witness.judge(decision.candidate, same=same)
+                like = decision.candidate if same else None
+            else:
+                self.unsure += 1
+                self.policy.unsure(self._space(at), decision.evidence)
+            # An audit that shows another answer stores it, as the cache does.
+            missed = missed or (decision.hit and same is False)
+        if missed:
+            self._put(at, like)
+
+    def _put(self, at: int, like: int | None) -> None:
+        key, text = int(self.calls.key[at]), int(self.calls.text[at])
+        if self.entries[key] != NOBODY:
+            # Two equal calls were under way at once; the first to end is the entry.
+            return
+        self.entries[key] = at
+        if self.witness is not None and like is not None:
+            self.witness.join(at, self.witness.group(like))
+        if text == NO_TEXT or not self.known[text]:
+            return
+        partition = int(self.calls.partition[at])
+        if not self.crowded[partition]:
+            return
+        index = self.indexes.get(partition)
+        if index is None:
+            index = self.indexes[partition] = AutoIndex(self.calls.vectors.shape[1])
+        index.add(np.array([at], dtype=np.int64), self.calls.vectors[text : text + 1])
+
+    def _evidence(self, at: int, ids: list[int], similarities: list[float]) -> Evidence:
+        if self.witness is None or self.calls.read is None:
+            return Evidence(similarities[0])
+        return self.witness.evidence(self.calls.read(at), ids, similarities)
+
+    def _space(self, at: int) -> str:
+        return self.calls.names[self.calls.namespace[at]] if self.calls.namespace is not None else ""
+
+
+def walk(calls: Calls, policy: Policy, *, progress: Progress | None = None) -> Walked:
+    """Return what a cache of keys and nearest neighbours serves, under a policy that learns from answers as they come.
+
+    A call is answered only by one that had ended when it started. A hit stores nothing, unless it was audited and
+    the fresh answer turned out to be another.
+    """
+    time, n = calls.time, len(calls.time)
+    served = np.full(n, NOBODY, dtype=np.int32)
+    similarity = np.full(n, np.nan)
+    keys = int(calls.key.max()) + 1 if n else 0
+    witness = Witness(calls.read) if calls.read is not None and policy.candidates > 1 else None
+    known = np.any(calls.vectors, axis=1).tolist()
+    cache = _Cache(calls, policy, [NOBODY] * keys, known, _crowded(calls), witness=witness)
+    arrivals = np.empty(n, dtype=np.int32)
+    arrivals[time.rank] = np.arange(n, dtype=np.int32)
+    since = time.since[arrivals]
+    arrived = 0
+    for start in range(0, n, CHUNK):
+        stop = min(n, start + CHUNK)
+        due = np.searchsorted(since, np.arange(start, stop), side="right").tolist()
+        for at, key, until in zip(range(start, stop), calls.key[start:stop].tolist(), due, strict=True):
+            if progress is not None and at % PROGRESS_EVERY == 0:
+                progress(at, n, "replaying")
+            if until > arrived:
+                for turn in arrivals[arrived:until].tolist():
+                    cache.arrive(turn, served[turn] == NOBODY)
+                arrived = until
+            entry = cache.entries[key]
+            if entry != NOBODY:
+                served[at] = entry
+                continue
+            found = cache.search(at)
+            if found is not None:
+                served[at], similarity[at] = found
+    return Walked(
+        served,
+        similarity,
+        cache.audits,
+        cache.labels,
+        cache.unsure,
+        cache.opinions,
+        cache.refused,
+        cache.opinion_cpu_s,
+    )
+
+
+def _crowded(calls: Calls) -> list[bool]:
+    """Return, of each partition, whether it holds more than one key: most of an agent's hold its one prompt alone."""
+    if not len(calls.key):
+        return []
+    pairs = np.unique(calls.partition.astype(np.int64) << 32 | calls.key)
+    crowded: list[bool] = (np.bincount(pairs >> 32) > 1).tolist()
+    return crowded

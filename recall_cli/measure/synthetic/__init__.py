@@ -1,0 +1,1 @@
+"""Generated workloads with known answers: vectors, texts, conversations, a sample log."""

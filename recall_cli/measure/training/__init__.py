@@ -1,0 +1,1 @@
+"""How the bundled weights are made."""

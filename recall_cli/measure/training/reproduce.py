@@ -1,0 +1,227 @@
+"""The recorded results run again, with their own params, and compared with what was recorded.
+
+Which documents those are is for README and the pages under docs/ to say: the ones they quote. What a command makes of
+its params alone is made in this process; the rest by its recipe. One that cannot be run here is named with the reason,
+never left out.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import recall_cli
+from recall_cli.errors import InputError, RecallError
+from recall_cli.measure import compare
+from recall_cli.measure.compare_values import numbers
+from recall_cli.measure.result import from_json, load, new_result, to_json
+from recall_cli.measure.training.recipes import FILE, Recipe, Scripts, Unavailable, recipes
+from recall_cli.types import Progress, Result, Warn
+
+NAMED = re.compile(r"results/[\w-]+\.json")
+PACKAGE = Path(recall_cli.__file__).resolve().parent
+PARTS = ("README.md", f"results/{FILE}", "recall_cli/__init__.py")
+"""What a clone of the repository holds, and neither an installed package nor another project's folder does."""
+AT_MOST = {"runs": 20, "lookups": 500, "entries": 10_000, "corpus": 10_000}
+"""What a quick run measures of each: intervals widen, and rows of larger sizes are left out."""
+Run = Callable[[Progress | None], Result]
+
+
+def checkout() -> Path:
+    """Return the clone of recall's repository that holds the recorded results. Raises InputError when there is none.
+
+    It is where this package lies, or, when that was installed as a copy, the folder one is in or one above it.
+    """
+    here = Path.cwd()
+    for folder in (PACKAGE.parent, here, *here.parents):
+        if all((folder / part).is_file() for part in PARTS):
+            return folder
+    raise InputError(
+        "there is no README with recorded results here",
+        hint="go to the clone of the repository that recall was installed from, and run there: recall reproduce "
+        "--quick; or name the documents: recall reproduce results/bench.json",
+    )
+
+
+def quoted(root: Path) -> list[str]:
+    """Return the documents that README, the docs and the model's page name, in order."""
+    pages = [root / "README.md", *sorted((root / "docs").glob("*.md")), root / "recall_cli" / "model" / "MODEL.md"]
+    named = (name for page in pages if page.is_file() for name in NAMED.findall(page.read_text(encoding="utf-8")))
+    return [str(root / name) for name in dict.fromkeys(named) if (root / name).is_file()]
+
+
+def run(
+    paths: Sequence[str],
+    *,
+    quick: bool = False,
+    data: Path | None = None,
+    only_plan: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """Run each document again; return a row a value: what it was then, what it is now, and the verdict of the test.
+
+    :param data: the folder of the public evaluation sets; without it what was measured on them is not run.
+    :param only_plan: run nothing, and say for each document whether it would be run, and for how long.
+    """
+    names = [Path(path).name for path in paths]
+    result = new_result("reproduce", {"results": names, "quick": quick, "data": data is not None, "plan": only_plan})
+    with TemporaryDirectory(prefix="recall-") as work:
+        for number, path in enumerate(paths):
+            place = Path(path).resolve()
+            recipe = recipes(place.parent).get(place.stem, Recipe())
+            scripts = Scripts(place.parent.parent, data and data.resolve(), Path(work))
+            then, started = load(path), time.perf_counter()
+            told: dict[str, Any] = {"command": then.command, "run": True, "minutes": recipe.minutes}
+            result.summary[place.name] = told
+            if progress:
+                about = f", about {recipe.minutes:g} minutes in full" if recipe.minutes else ""
+                progress(number, len(paths), f"{place.name}{about}")
+            try:
+                again = _by_recipe(recipe, scripts, quick) if recipe.steps or recipe.reason else _again(then, quick)
+                if not only_plan:
+                    rows, more = _compared(then, again(progress), place.name, quick, scripted=bool(recipe.steps))
+                    result.rows += rows
+                    result.warnings += more.pop("warnings")
+                    told |= {"took_s": round(time.perf_counter() - started, 1), **more}
+            except Unavailable as reason:
+                told |= {"run": False, "reason": str(reason)}
+            except RecallError as error:
+                # An extra that is not installed, a disk that is full: the other documents are run all the same.
+                told |= {"run": False, "reason": f"{error}: {error.hint}" if error.hint else str(error)}
+    return result
+
+
+def _compared(
+    then: Result, now: Result, name: str, quick: bool, *, scripted: bool
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the rows of one document, and what the summary and the warnings say of it.
+
+    A script's numbers have no interval, mostly: they are shown side by side and no test is made of them.
+    """
+    now = from_json(to_json(now))
+    apart = (*AT_MOST, *(then.params if scripted else ())) if quick or scripted else ()
+    compared = compare.run(then, now, names=(name, "now"), apart=apart)
+    rows = [{"result": name, **row} for row in compared.rows if _is_quoted(row["measure"])]
+    if scripted:
+        shown = {(row["where"], row["measure"]) for row in rows}
+        old, new = numbers(then), numbers(now)
+        rows += [_untested(name, key, old[key], new[key]) for key in old if key in new and key not in shown]
+    told = {
+        "verdicts": dict(Counter(row["verdict"] for row in rows)),
+        "left_out": compared.summary["only_in_a"] if quick or scripted else [],
+        "warnings": [Warn(warn.code, f"{name}: {warn.message}", warn.hint) for warn in compared.warnings],
+    }
+    return rows, told
+
+
+def _untested(name: str, key: tuple[str, str], then: float, now: float) -> dict[str, Any]:
+    """Return the row of a number without an interval: only an equal one can be judged."""
+    verdict = compare.Verdict.SAME if then == now else compare.Verdict.UNTESTED
+    return {
+        "result": name,
+        "where": key[0],
+        "measure": key[1],
+        "a": then,
+        "b": now,
+        "unit": "ratio",
+        "change": None,
+        "change_interval": None,
+        "p": None,
+        "verdict": verdict.value,
+    }
+
+
+def _is_quoted(measure: str) -> bool:
+    """Return whether the quoting tables show a value: not those of single namespaces or of pairs of policies."""
+    return not measure.startswith("workloads.")
+
+
+def _by_recipe(recipe: Recipe, scripts: Scripts, quick: bool) -> Run:
+    """Return what runs a document's recipe. Raises Unavailable."""
+    if reason := scripts.missing(recipe):
+        raise Unavailable(reason)
+    return lambda _: scripts.run(recipe, quick=quick)
+
+
+def _again(then: Result, quick: bool) -> Run:
+    """Return what runs a document's command with its params. Raises Unavailable."""
+    params = {name: _shortened(name, value) if quick else value for name, value in then.params.items()}
+    if then.command == "bench":
+        return partial(_bench, params)
+    if then.command == "ann-bench":
+        return partial(_ann, params)
+    if then.command == "eval" and "workloads" in params:
+        return partial(_eval, params)
+    if then.command == "eval":
+        raise Unavailable(f"its pairs ({params['pairs']}) are not part of recall: recall eval --pairs FILE")
+    if then.command == "hub eval":
+        raise Unavailable("the hubs it was measured on are not part of recall: recall hub eval HUB")
+    raise Unavailable(f"it was made by {then.command}, which is no command of recall")
+
+
+def _shortened(name: str, value: Any) -> Any:
+    most = AT_MOST.get(name)
+    if most is None or value is None:
+        return value
+    if isinstance(value, list):
+        return [size for size in value if size <= most] or [min(value)]
+    return min(value, most)
+
+
+def _known(plan: type[Any], params: dict[str, Any]) -> dict[str, Any]:
+    """Return the params that a plan takes: what is added to them when a result is made is no option."""
+    names = {field.name for field in fields(plan)}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in params.items() if name in names}
+
+
+def _bench(params: dict[str, Any], progress: Progress | None) -> Result:
+    from recall_cli.measure.bench import bench
+
+    _need(filter(None, (params.get("prompts"), params.get("store"))))
+    return bench.run(bench.Plan(**_known(bench.Plan, params)), progress=progress)
+
+
+def _ann(params: dict[str, Any], progress: Progress | None) -> Result:
+    from recall_cli.measure.ann import tune as ann_tune
+    from recall_cli.measure.ann.data import Clusters
+    from recall_cli.measure.ann.plan import KINDS, Plan
+
+    _need(name for name in params["data"] if name not in KINDS)
+    plan = Plan(**{**_known(Plan, params), "clusters": Clusters(**params["clusters"])})
+    tune = bool(params.get("tune"))
+    limit = ann_tune.gate(params.get("min_recall"), params.get("gate") or "near", tune=tune)
+    return ann_tune.run(plan, limit, tune=tune, progress=progress, checkpoint=lambda _: None, done=None)
+
+
+def _eval(params: dict[str, Any], progress: Progress | None) -> Result:
+    from recall_cli.measure.evaluate import eval_gate
+    from recall_cli.measure.evaluate.policies import Settings
+    from recall_cli.measure.evaluate.sources import TEXT_WORLD
+    from recall_cli.measure.synthetic import vectors
+
+    foreign = [name for name in params["workloads"] if name not in vectors.presets() and name != TEXT_WORLD]
+    if foreign:
+        raise Unavailable(f"its texts ({', '.join(foreign)}) are not part of recall: recall eval --classes FILE")
+    plans = eval_gate.plans(
+        params["workloads"],
+        (),
+        {},
+        embedder=params.get("embedder", "static"),
+        runs=params["runs"],
+        seed=params["seed"],
+        settings=Settings(**_known(Settings, params)),
+    )
+    return eval_gate.run_all(plans, progress=progress)
+
+
+def _need(files: Iterator[str]) -> None:
+    missing = [name for name in files if not Path(name).is_file()]
+    if missing:
+        raise Unavailable(f"its data ({', '.join(missing)}) are not here: put them into this folder")

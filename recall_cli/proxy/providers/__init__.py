@@ -1,0 +1,1 @@
+"""The dialects of the providers: bodies, streams and errors of each API."""
