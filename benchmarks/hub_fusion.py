@@ -22,11 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.hub_quality import made
 from recall_cli.cache.embed.registry import make_embedder
 from recall_cli.hub.models import ALPHA
-from recall_cli.hub.search.fusion import order, stretched
-from recall_cli.hub.search.whiten import Whitening
-from recall_cli.measure.hub_eval import Asked, row_of
-from recall_cli.measure.judgements import load_judgements
-from recall_cli.measure.ranking import DEPTH
+from recall_cli.hub.search.fusion import Whitening, order, stretched
+from recall_cli.measure.hub_eval import DEPTH, Asked, load_judgements, row_of
 from recall_cli.measure.result import new_result, to_json
 from recall_cli.types import Embedder
 

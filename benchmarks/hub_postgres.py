@@ -39,8 +39,8 @@ from recall_cli.hub.stores.folder import make_hub, open_hub
 from recall_cli.hub.stores.pg_hubs import PostgresHubs
 from recall_cli.measure.result import OutFile, new_result, to_json
 from recall_cli.measure.timing import Arm, interleave, microseconds, one_thread, ratio, sketch
+from recall_cli.postgres.ann_indexes import tend_hub_graphs
 from recall_cli.postgres.connection import Database
-from recall_cli.postgres.pg_hub_graphs import tend_hub_graphs
 from recall_cli.types import Embedder
 
 Row = dict[str, Any]

@@ -3,8 +3,9 @@
     python benchmarks/plan.py --out results/plan.json
 
 What a request and an entry cost is taken from recall's own recorded results; how much of the traffic finds its
-partition in a replica's memory is simulated with the class that decides it (`postgres.held.Held`), at a thousandth of
-the entries. The traffic is supposed, not measured: a share of hits and a skew of partitions are named beside each row.
+partition in a replica's memory is simulated with the class that decides it (`postgres.replica_cache.Held`), at a
+thousandth of the entries. The traffic is supposed, not measured: a share of hits and a skew of partitions are named
+beside each row.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from recall_cli.measure.result import OutFile, load, new_result, to_json
-from recall_cli.postgres.held import Held
+from recall_cli.postgres.replica_cache import Held
 
 ENTRIES, REQUESTS_PER_S = 1_000_000_000, 100_000
 SCALE = 1_000

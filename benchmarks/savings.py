@@ -25,8 +25,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from recall_cli.measure.environment import environment
-from recall_cli.measure.result import from_json, new_result, to_json
+from recall_cli.measure.result import environment, from_json, new_result, to_json
 
 VOCABULARY = (
     "account address alert amount answer archive audit backup balance batch branch budget build bundle cache "

@@ -22,7 +22,7 @@ from benchmarks.peers import vcache
 from benchmarks.peers.embedders import loaded
 from recall_cli.cache.answers.second_opinion import load_opinion
 from recall_cli.cache.policy.static import StaticPolicy
-from recall_cli.measure.evaluate import eval_static, replay
+from recall_cli.measure.evaluate import policies, replay
 from recall_cli.measure.evaluate.pairs import Item, load_classes
 from recall_cli.measure.evaluate.policies import Settings, Source, adaptive, reader
 from recall_cli.measure.evaluate.rows import rate_interval
@@ -75,7 +75,7 @@ class Replayed:
     """What was decided over one stream, by arm, and by every static cutoff."""
 
     counts: Mapping[str, Count]
-    grid: eval_static.Grid
+    grid: policies.Grid
 
 
 class Asked(Protocol):
@@ -134,7 +134,7 @@ def replayed(job: Job) -> Replayed:
         if job.opinion:
             asked.agrees = reader(load_opinion(), asked.prompts)
             counts[OPINION] = replay.replay(seen, StaticPolicy(), luck)
-    return Replayed({arm: Count.of(tally) for arm, tally in counts.items()}, eval_static.grid(seen))
+    return Replayed({arm: Count.of(tally) for arm, tally in counts.items()}, policies.grid(seen))
 
 
 def all_replayed(jobs: Sequence[Job], processes: int) -> list[Replayed]:
@@ -173,18 +173,18 @@ def driven(peer: Asked, asked: replay.Stream, work: Path, settings: Mapping[str,
     return Count(queries, hits, wrong, exact), told
 
 
-def best_cutoff(grids: Sequence[eval_static.Grid], budget: float) -> float | None:
+def best_cutoff(grids: Sequence[policies.Grid], budget: float) -> float | None:
     """Return the one static cutoff that hits most over all streams with at most this share of hits wrong, if any."""
     hits, wrong = (sum(getattr(grid, what).sum(axis=1) for grid in grids) for what in ("hits", "wrong"))
     fits = np.flatnonzero((hits > 0) & (wrong <= budget * hits))
-    return eval_static.TAUS[int(fits[hits[fits].argmax()])] if len(fits) else None
+    return policies.TAUS[int(fits[hits[fits].argmax()])] if len(fits) else None
 
 
-def at_cutoff(grid: eval_static.Grid, cutoff: float | None) -> Count:
+def at_cutoff(grid: policies.Grid, cutoff: float | None) -> Count:
     """Return what a static cutoff did; None is one that nothing reaches."""
     if cutoff is None:
-        return silent(Count.of(eval_static.at(grid, len(eval_static.TAUS) - 1)))
-    return Count.of(eval_static.at(grid, eval_static.TAUS.index(cutoff)))
+        return silent(Count.of(policies.at(grid, len(policies.TAUS) - 1)))
+    return Count.of(policies.at(grid, policies.TAUS.index(cutoff)))
 
 
 def silent(count: Count) -> Count:

@@ -25,7 +25,7 @@ from benchmarks.peers.roster import Arm
 from benchmarks.peers.streams import BUDGETS, DELTAS, INTENTS, OPINION, WORLD, Count, Job, Replayed
 from benchmarks.peers.venvs import VenvError
 from recall_cli.cache.policy.static import DEFAULT_TAU
-from recall_cli.measure.evaluate import eval_static
+from recall_cli.measure.evaluate import policies
 from recall_cli.measure.evaluate import replay as trace
 from recall_cli.measure.timing import one_thread
 
@@ -131,7 +131,7 @@ def default_rows(bench: Bench, found: Set) -> Iterator[Row]:
     first = found.jobs[0]
     asked = streams.of_job(first)
     start = asked.reordered(np.arange(min(CHECKED, len(asked))))
-    grid = eval_static.grid(trace.Trace(start))
+    grid = policies.grid(trace.Trace(start))
     for one in PACKAGES:
         if found.embedder not in one.embedders or not bench.asks_for(one.arm.package):
             continue
@@ -144,7 +144,7 @@ def default_rows(bench: Bench, found: Set) -> Iterator[Row]:
         except (PeerError, VenvError) as error:
             yield bench.not_run(WORKLOAD, one.arm, str(error))
             continue
-        cutoff = min(eval_static.TAUS, key=lambda tau: abs(tau - one.cosine(told["threshold"])))
+        cutoff = min(policies.TAUS, key=lambda tau: abs(tau - one.cosine(told["threshold"])))
         counts = [streams.at_cutoff(replay.grid, cutoff) for replay in found.replayed]
         yield found.row(one.arm.name, counts, how="package", setting="default", threshold=told["threshold"],
                         scale=told["scale"], cosine=cutoff, checked=len(start),

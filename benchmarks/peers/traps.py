@@ -27,7 +27,7 @@ from recall_cli.cache.answers.second_opinion import load_opinion
 from recall_cli.cache.policy.static import DEFAULT_TAU
 from recall_cli.measure.evaluate.pairs import Conversation, Pair, load_pairs
 from recall_cli.measure.evaluate.pairs_eval import DECIMALS, score, trap_report
-from recall_cli.measure.evaluate.pairs_evidence import scorings
+from recall_cli.measure.evaluate.pairs_report import scorings
 from recall_cli.measure.synthetic import text as textworld
 from recall_cli.measure.timing import one_thread
 

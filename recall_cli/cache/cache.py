@@ -1,29 +1,30 @@
 """The cache: exact identity -> embed -> nearest neighbour in the partition -> serve or not.
 
 `Cache.get` is the hot path; `Cache.exact` and `Cache.match` are its two halves, public so that
-`recall bench` can time them apart. A miss hands back the vector and `put` takes it: a text is
-embedded once.
+`recall bench` can time them apart. A miss returns the vector and `put` takes it: a text is embedded once.
+Writes to the store are deferred until the lookups' lock is free.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from recall_cli.cache.decision import Gate
-from recall_cli.cache.entries import Shelf
+from recall_cli.cache.embed.registry import reads
+from recall_cli.cache.entries import Shelf, Witness
 from recall_cli.cache.evidence.floor import UNREAD
 from recall_cli.cache.index.auto import AutoIndex
-from recall_cli.cache.index.rows import no_answer
-from recall_cli.cache.owed import Owed
+from recall_cli.cache.index.exact import checked_query, no_answer
 from recall_cli.cache.policy.static import cosine, cosines
-from recall_cli.cache.puts import check_ttl, prepared
 from recall_cli.cache.stores.memory import MemoryStore, entry_size
-from recall_cli.cache.witness import Witness
-from recall_cli.errors import StoreError
+from recall_cli.errors import StoreError, UsageError
 from recall_cli.types import (
     Completion,
     Decision,
@@ -40,6 +41,72 @@ from recall_cli.types import (
     Store,
     Vector,
 )
+
+_log = logging.getLogger(__name__)
+
+
+class Owed:
+    """Changes of a store that a lookup leads to: what has expired, times of use.
+
+    :param later: called with each change instead of making it here; a server hands them to a thread.
+    """
+
+    def __init__(self, later: Callable[[Callable[[], None]], object] | None) -> None:
+        self._later = later
+        self._changes: deque[Callable[[], None]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._changes)
+
+    def add(self, change: Callable[[], None]) -> None:
+        """Leave a change. May be called with the lookups' lock held, which writers take second."""
+        self._changes.append(change)
+
+    def settle(self) -> None:
+        """Make the changes, or hand them on. Call it without the lookups' lock."""
+        while self._changes:
+            try:
+                change = self._changes.popleft()
+            except IndexError:
+                return  # another thread was quicker
+            if self._later is None:
+                _write(change)
+            else:
+                self._later(partial(_write, change))
+
+
+def _write(change: Callable[[], None]) -> None:
+    """Change the store; one that fails is said and not raised: the lookup had its answer."""
+    try:
+        change()
+    except StoreError as error:
+        _log.warning("the store was read but could not be written: %s", error)
+
+
+def check_ttl(ttl: float | None) -> float | None:
+    """Return the lifetime. Raises UsageError for one that is none."""
+    if ttl is not None and not ttl > 0:
+        raise UsageError(f"ttl must be above 0, not {ttl}", hint="leave ttl out for no limit")
+    return ttl
+
+
+def prepared(put: Put, embedder: Embedder, ttl: float | None) -> Put:
+    """Return a put as it is to be stored: the store must not keep a vector that no index would take.
+
+    :param ttl: seconds that an entry lives whose put names no lifetime.
+    """
+    lifetime = check_ttl(ttl if put.ttl is None else put.ttl)
+    vector = put.vector
+    if put.request.exact_only:
+        vector = None
+    elif not reads(embedder)(put.request.text):
+        vector = None  # it must not be found by meaning
+    elif vector is None:
+        vector = embedder.embed(put.request.text)
+    if vector is not None:
+        vector = checked_query(vector, embedder.dim, 1)
+    return Put(put.request, put.completion, vector, lifetime, put.like)
+
 
 TOUCH_BATCH = 1_000
 """Hits whose time of use is held back before it is persisted: one transaction instead of a thousand."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from math import log
 
-from recall_cli.cache.policy.prior import FAR, NEAR, REACH, closeness, sureness
-from recall_cli.cache.policy.risk_model import similarity_of
+from recall_cli.cache.policy.risk_model import FAR, NEAR, REACH, closeness, similarity_of, sureness
 
 BISECTIONS = 14
 """Of the interval -1..0.7 in search of a cutoff: to the fourth decimal, which is what is printed."""

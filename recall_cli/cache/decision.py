@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from recall_cli.cache.entries import Witness
 from recall_cli.cache.evidence.evidence import vetoes
 from recall_cli.cache.evidence.floor import Floor
 from recall_cli.cache.policy.registry import default_vetoes
 from recall_cli.cache.policy.static import serves_by_meaning
-from recall_cli.cache.witness import Witness
 from recall_cli.types import Completion, Decision, Embedder, Evidence, Lookup, Outcome, Policy, Request, Vector
 
 PAIRS_KEPT = 4_096

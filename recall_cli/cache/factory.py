@@ -7,7 +7,7 @@ from pathlib import Path
 
 from recall_cli.cache.cache import Cache
 from recall_cli.cache.embed.registry import DEFAULT_EMBEDDER, make_embedder
-from recall_cli.cache.index.index import index_maker
+from recall_cli.cache.index.auto import index_maker
 from recall_cli.cache.policy.registry import labels_version, make_policy, vetoes_of
 from recall_cli.cache.policy.static import DEFAULT_TAU
 from recall_cli.cache.stores.sqlite import SqliteStore

@@ -16,8 +16,7 @@ from recall_cli.hub.models import LONGEST_QUESTION, MOST
 from recall_cli.hub.search.embedders import hub_embedder
 from recall_cli.hub.search.rerank import DEADLINE_S, NO_RERANKER, make_reranker
 from recall_cli.hub.session import find_hub
-from recall_cli.hub.stores.open import Place
-from recall_cli.hub.stores.served import Hubs
+from recall_cli.hub.stores.open import Hubs, Place
 
 try:
     # Up here for once: the tool's annotations are read by name from this module. Nobody else imports it.

@@ -1,11 +1,17 @@
-"""A hub opened for one piece of work, by the command line; and what is told of it without its embedder."""
+"""A hub opened for one piece of work by the command line, and what can be told of it without its embedder.
+
+A watch leaves a note in its hub's folder each time it has looked, so that others can tell how fresh the hub is.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -14,14 +20,48 @@ from recall_cli.errors import StoreError
 from recall_cli.hub.api.views import hub_json
 from recall_cli.hub.ingest.pipeline import move
 from recall_cli.hub.models import Answer, HubEngine, Question, Report
-from recall_cli.hub.pulse import read_pulse
 from recall_cli.hub.search.embedders import hub_embedder
 from recall_cli.hub.search.pipeline import Hub
 from recall_cli.hub.search.rerank import LlmReranker
 from recall_cli.hub.stores.folder import no_such_hub
-from recall_cli.hub.stores.open import HubStore, Place, open_place, opened, pulse_folder
-from recall_cli.hub.stores.served import Hubs
+from recall_cli.hub.stores.open import Hubs, HubStore, Place, open_place, opened, pulse_folder
 from recall_cli.types import Progress
+
+FILE = "watch.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """A sign of life. Times are seconds since the epoch."""
+
+    source: str
+    """The watched folder."""
+    looked: float
+    refreshed: float | None = None
+    """When something last changed in the hub."""
+    lag_s: float | None = None
+    """From an edit to its being searchable, at most: of the last refresh."""
+    slowest_lag_s: float | None = None
+
+
+def write_pulse(hub: Path, pulse: Pulse) -> None:
+    """Leave a sign of life in a folder that is there; one that cannot be left is no reason to stop watching."""
+    place = hub / FILE
+    try:
+        aside = place.with_suffix(f".{os.getpid()}")
+        aside.write_bytes(orjson.dumps(asdict(pulse)))
+        aside.replace(place)
+    except OSError:
+        pass
+
+
+def read_pulse(hub: Path, *, now: float) -> dict[str, Any] | None:
+    """Return the last sign of life with its age, JSON-ready; None when the hub was never watched."""
+    try:
+        pulse = Pulse(**orjson.loads((hub / FILE).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+    return {**asdict(pulse), "looked_ago_s": max(0.0, now - pulse.looked)}
 
 
 @contextmanager

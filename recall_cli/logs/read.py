@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from recall_cli.errors import InputError
-from recall_cli.logs.clean import clean
-from recall_cli.logs.files_ import log_files
+from recall_cli.logs.files import log_files
 from recall_cli.logs.formats.base import Adapter, Found
 from recall_cli.logs.formats.registry import Formats
-from recall_cli.logs.reasons import told
 from recall_cli.logs.record import to_record
-from recall_cli.logs.report import Tally
+from recall_cli.logs.report import Tally, clean, told
 from recall_cli.logs.rows import Row, read_rows
 from recall_cli.types import LogRecord
 

@@ -9,12 +9,11 @@ from urllib.parse import urlsplit
 
 from recall_cli.logs import answer, usage
 from recall_cli.logs.bodies import chat_body
-from recall_cli.logs.clean import clean
 from recall_cli.logs.formats.base import NO_TEXT, Pair
 from recall_cli.logs.json_path import money
-from recall_cli.logs.report import Tally
-from recall_cli.logs.spans import read_span
+from recall_cli.logs.report import Tally, clean
 from recall_cli.logs.tenants import wall
+from recall_cli.logs.times import read_span
 from recall_cli.types import Json, LogRecord
 
 _STATUS = re.compile(r"\s*([1-5]\d\d)(\.0+)?(\s|$)")

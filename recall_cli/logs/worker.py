@@ -19,7 +19,7 @@ from operator import attrgetter
 from typing import IO, Any
 
 from recall_cli.errors import InputError, RecallError
-from recall_cli.logs.files_ import log_files
+from recall_cli.logs.files import log_files
 from recall_cli.logs.read import OnBytes, read_logs
 from recall_cli.logs.report import Tally
 from recall_cli.types import LogRecord, Usage

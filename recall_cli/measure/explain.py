@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from recall_cli.cache.answers import doubts
+from recall_cli.cache.answers import second_opinion
 from recall_cli.cache.answers.second_opinion import opinion_of
 from recall_cli.cache.decision import Gate
 from recall_cli.cache.embed.registry import make_embedder
@@ -84,7 +84,7 @@ def run(plan: Plan) -> Result:
         shown = {name: value for name, value in asdict(found).items() if name not in ("ticket", "history")}
         row: dict[str, Any] = {"rank": rank + 1, "where": stored[at].where, **shown, "gate": gate, "serves": not gate}
         if opinion:
-            weighed = zip(doubts.FIELDS, opinion.row(asked.text, stored[at].request.text), strict=True)
+            weighed = zip(second_opinion.FIELDS, opinion.row(asked.text, stored[at].request.text), strict=True)
             row |= {"second_opinion": dict(weighed), "second_opinion_logit": said}
         if plan.show_text:
             row["text"] = stored[at].request.text

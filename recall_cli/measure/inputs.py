@@ -19,13 +19,11 @@ from typing import BinaryIO
 
 from recall_cli.cache.request import parse_body, text_request
 from recall_cli.errors import InputError
-from recall_cli.logs.clean import clean
-from recall_cli.logs.files import read_lines
+from recall_cli.logs.files import GZIP_MAGIC, ZSTD_MAGIC, read_lines
 from recall_cli.logs.formats.registry import Formats
 from recall_cli.logs.read import read_log
-from recall_cli.logs.report import Tally
+from recall_cli.logs.report import Tally, clean
 from recall_cli.logs.rows import read_rows
-from recall_cli.logs.unpack import GZIP_MAGIC, ZSTD_MAGIC
 from recall_cli.measure.prompts import Prompt, Workload, from_prompts, make_workload
 from recall_cli.types import Bypass, Json, Request, Warn
 

@@ -1,4 +1,4 @@
-"""Shared stores among the logs to be read: their entries, in a file for as long as it takes."""
+"""Stores as logs: the entries of a shared store in a file for as long as it takes, and what a store holds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,20 @@ from tempfile import TemporaryDirectory
 
 import orjson
 
-from recall_cli.postgres.open import open_shared
+from recall_cli.cache.stores.sqlite_file import read_facts
+from recall_cli.measure.result import new_result
+from recall_cli.postgres.open import open_shared, read_shared_facts
 from recall_cli.postgres.urls import is_database_url
-from recall_cli.types import Store
+from recall_cli.types import Result, Store
+
+
+def run(path: str) -> Result:
+    """Return one row a namespace and the totals. Raises StoreError when it is no store."""
+    facts, namespaces = read_shared_facts(path) if is_database_url(path) else read_facts(Path(path))
+    result = new_result("cache stats", {"store": path})
+    result.summary = facts
+    result.rows = [{"namespace": name, "entries": entries, "bytes": size} for name, entries, size in namespaces]
+    return result
 
 
 @contextmanager

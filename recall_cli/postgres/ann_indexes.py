@@ -1,4 +1,7 @@
-"""Graphs (HNSW) over some rows of a table of vectors: made and dropped by the tables' owner, while serving goes on."""
+"""HNSW indexes over some rows of a table of vectors, made and dropped by the tables' owner while serving goes on.
+
+Each large hub has an index of its own, over the vectors that searches see and no other hub's.
+"""
 
 from __future__ import annotations
 
@@ -52,3 +55,25 @@ def tend(database: Database, table: LiteralString, wanted: Sequence[Graph]) -> t
             named = {"name": sql.Identifier(graph.name), "table": sql.Identifier("recall", table)}
             db.execute(query.format(**named, dim=sql.Literal(graph.dim), where=graph.where))
     return len(fresh), len(stale)
+
+
+GRAPH_FROM = 5_000
+"""Chunks from which a hub is worth a graph; a smaller one is compared whole, which is exact."""
+
+LARGE = f"""
+SELECT id, generation, dim FROM recall.hubs WHERE chunks >= %s ORDER BY chunks DESC LIMIT {GRAPHS}"""
+
+
+def tend_hub_graphs(database: Database, at_least: int = GRAPH_FROM) -> tuple[int, int]:
+    """Give each large hub its graph, and drop those of what is small or gone now; return (made, dropped).
+
+    For the tables' owner, as only it may; serving goes on meanwhile.
+    """
+    with database.connection(GRAPH_S) as db:
+        hubs = db.execute(LARGE, (at_least,)).fetchall()
+    return tend(database, "hub_vectors", [_graph(*hub) for hub in hubs])
+
+
+def _graph(hub: int, generation: int, dim: int) -> Graph:
+    where = sql.SQL("hub = {} AND generation = {} AND vector IS NOT NULL")
+    return Graph(f"near_{hub}_{generation}", dim, where.format(sql.Literal(hub), sql.Literal(generation)))

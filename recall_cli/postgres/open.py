@@ -29,9 +29,9 @@ def look_after(url: str) -> tuple[int, int]:
     """
     check_url(url)
     with postgres_extra():
+        from recall_cli.postgres.ann_indexes import tend_hub_graphs
         from recall_cli.postgres.connection import Database
         from recall_cli.postgres.lookup import tend_graphs
-        from recall_cli.postgres.pg_hub_graphs import tend_hub_graphs
     database = Database(url)
     try:
         made, dropped = tend_graphs(database)
@@ -44,7 +44,7 @@ def look_after(url: str) -> tuple[int, int]:
 def read_shared_facts(url: str) -> tuple[dict[str, Any], list[tuple[str, int, int]]]:
     """Return a shared store's totals and its (namespace, entries, bytes), largest first."""
     store = open_shared(url, None)
-    from recall_cli.postgres.pg_upkeep import read_facts
+    from recall_cli.postgres.replication import read_facts
 
     try:
         return read_facts(store)

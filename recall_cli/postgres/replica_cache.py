@@ -1,32 +1,30 @@
 """A cache over a store that other replicas write to as well.
 
-Memory holds the partitions in use, whole, and the answers in use; the store holds everything. A lookup that needs
-what is not in memory raises NotAtHand, before anything was decided, so that neither an event loop nor the lock that
-all lookups share ever waits for the database. `get` waits, and searches partitions elsewhere in the database.
+Memory holds the partitions in use, whole and within a size, and the answers in use; the store holds everything. A
+lookup that needs what is not in memory raises NotAtHand before anything is decided, so that neither an event loop nor
+the lock that all lookups share ever waits for the database. `get` waits, and searches the other partitions in the
+database.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
 
 from recall_cli.cache.cache import Cache
+from recall_cli.cache.entries import Recent, Witness
 from recall_cli.cache.evidence.floor import UNREAD
 from recall_cli.cache.index.auto import AutoIndex
 from recall_cli.cache.policy.static import cosines
-from recall_cli.cache.recent import Recent
 from recall_cli.cache.stores.memory import NotAtHand
-from recall_cli.cache.witness import Witness
 from recall_cli.errors import StoreError
 from recall_cli.postgres import lookup
-from recall_cli.postgres.held import ENTRY_BYTES, Held
-from recall_cli.postgres.pg_policy import Label, Pooled
-from recall_cli.postgres.replication import Changes
+from recall_cli.postgres.replication import Changes, Label, Pooled
 from recall_cli.postgres.store import PostgresStore
 from recall_cli.types import (
     Completion,
@@ -42,6 +40,76 @@ from recall_cli.types import (
     Request,
     Vector,
 )
+
+ENTRY_BYTES = 1_150
+"""Memory of one entry beside its vector: its record, the maps that find it and the index's book (results/postgres.json:
+2,100 to 2,200 bytes with a vector of 1,024)."""
+
+
+class Held:
+    """The partitions in memory, least recently used first. Not locked: its owner serialises calls."""
+
+    def __init__(self, most: int, row_bytes: int) -> None:
+        self.most_rows = max(1, most // row_bytes)
+        self.rows = 0
+        self._whole: OrderedDict[bytes, set[int]] = OrderedDict()
+        self._coming: dict[bytes, set[int]] = {}
+        """Partitions of which a part is here: they are kept up to date, but nothing is concluded from them."""
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    def use(self, partition: bytes) -> bool:
+        """Return whether all of a partition is here; then it is the one used last."""
+        if partition not in self._whole:
+            return False
+        self._whole.move_to_end(partition)
+        return True
+
+    def admits(self, partition: bytes) -> bool:
+        """Return whether entries of this partition are to be kept."""
+        return partition in self._whole or partition in self._coming
+
+    def begin(self, partition: bytes) -> None:
+        """Say that a partition is coming, part by part."""
+        self._coming.setdefault(partition, set())
+
+    def complete(self, partition: bytes) -> None:
+        """Say that all of it is here."""
+        self._whole[partition] = self._coming.pop(partition)
+
+    def add(self, partition: bytes, id: int) -> None:
+        """Count an entry."""
+        ids = self._ids(partition)
+        self.rows += id not in ids
+        ids.add(id)
+
+    def discard(self, partition: bytes, id: int) -> None:
+        """Count an entry no more."""
+        ids = self._ids(partition)
+        self.rows -= id in ids
+        ids.discard(id)
+
+    def surplus(self) -> bytes | None:
+        """Return the partition to give up next, None while all have room. The one used last stays."""
+        return next(iter(self._whole)) if self.rows > self.most_rows and len(self._whole) > 1 else None
+
+    def give_up(self, partition: bytes) -> list[int]:
+        """Hold a partition no more; return its entries, which the caller is to forget."""
+        ids = self._whole.pop(partition, None)
+        if ids is None:
+            ids = self._coming.pop(partition, set())
+        self.rows -= len(ids)
+        return list(ids)
+
+    def all(self) -> list[bytes]:
+        """Return every partition of which something is here."""
+        return [*self._whole, *self._coming]
+
+    def _ids(self, partition: bytes) -> set[int]:
+        ids = self._whole.get(partition)
+        return self._coming.get(partition, set()) if ids is None else ids
+
 
 HELD_BYTES = 1 << 30
 """Bytes of partitions in memory unless told otherwise: some 490,000 entries of 256 dimensions."""

@@ -7,12 +7,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
-from recall_cli.cache.policy.prior import FEATURES
+from recall_cli.cache.policy.risk_model import FEATURES
 from recall_cli.errors import StoreError
-from recall_cli.postgres import lookup, pg_policy
-from recall_cli.postgres.pg_upkeep import tidy
+from recall_cli.postgres import lookup, replication
 from recall_cli.postgres.replica_cache import SharedCache
-from recall_cli.postgres.replication import Feed
+from recall_cli.postgres.replication import Feed, tidy
 from recall_cli.postgres.store import PAGE
 
 POLL_S = 0.2
@@ -122,7 +121,7 @@ class Follower:
         waiting = self._cache.labels
         while batch := [waiting.popleft() for _ in range(min(len(waiting), 500))]:
             try:
-                pg_policy.pool(self._store, self._version, batch)
+                replication.pool(self._store, self._version, batch)
             except StoreError as error:
                 if self._store.database.is_down:
                     waiting.extendleft(reversed(batch))

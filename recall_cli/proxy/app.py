@@ -14,7 +14,6 @@ from recall_cli.proxy import forward
 from recall_cli.proxy.access_log import AccessLog
 from recall_cli.proxy.asgi import JSON, Gone, Headers, Receive, Refused, Scope, Send, read_body, respond
 from recall_cli.proxy.audit import Opinion, Verifier
-from recall_cli.proxy.collapse import Collapse
 from recall_cli.proxy.http_limits import CYCLE, write_whole
 from recall_cli.proxy.lookup import Keeper
 from recall_cli.proxy.metrics import Metrics
@@ -23,6 +22,7 @@ from recall_cli.proxy.planner import Ask, Planner, by_name, objection, read_cont
 from recall_cli.proxy.providers.dialect import BY_PATH, Dialect
 from recall_cli.proxy.replay import hit_headers, replay, withheld
 from recall_cli.proxy.settings import Settings
+from recall_cli.proxy.single_flight import Collapse
 from recall_cli.proxy.upstream import Upstream
 from recall_cli.types import Bypass, Decision, Lookup, Outcome
 

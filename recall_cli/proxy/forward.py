@@ -15,7 +15,6 @@ from recall_cli.errors import UpstreamError
 from recall_cli.proxy.asgi import JSON, SSE, BrokenOff, Headers, Receive, Scope, Send, respond
 from recall_cli.proxy.audit import Call as Caller
 from recall_cli.proxy.audit import Fresh, Verifier
-from recall_cli.proxy.joining import LINGER_S, own_key, shared
 from recall_cli.proxy.lookup import Keeper
 from recall_cli.proxy.metrics import Metrics
 from recall_cli.proxy.planner import Ask, by_name, is_too_old, storable
@@ -23,7 +22,7 @@ from recall_cli.proxy.providers import openai
 from recall_cli.proxy.providers.dialect import OPENAI, Dialect
 from recall_cli.proxy.replay import miss_headers, read_body
 from recall_cli.proxy.settings import Settings
-from recall_cli.proxy.single_flight import Flight, Seat, Sent
+from recall_cli.proxy.single_flight import LINGER_S, Flight, Seat, Sent, own_key, shared
 from recall_cli.proxy.stream_options import REFUSAL_BYTES, Options
 from recall_cli.proxy.upstream import Upstream, chunks, request_headers
 from recall_cli.types import Decision, Json, Lookup, Outcome

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from recall_cli.errors import StoreAway, UsageError
 from recall_cli.postgres.open import open_shared
 from recall_cli.proxy.app import Proxy
-from recall_cli.proxy.collapse import Collapse
 from recall_cli.proxy.planner import Planner, Walls, tenant_key
+from recall_cli.proxy.single_flight import Collapse
 
 if TYPE_CHECKING:
     from recall_cli.postgres.replica_cache import SharedCache
@@ -68,8 +68,8 @@ class Replica:
 
         Raises StoreError when the database cannot be had; then the proxy is as it was.
         """
-        from recall_cli.postgres.pg_claims import Claims
         from recall_cli.postgres.replica_sync import Follower
+        from recall_cli.postgres.replication import Claims
 
         proxy, keeper = self._proxy, self._proxy.keeper
         cache = self._make_cache()

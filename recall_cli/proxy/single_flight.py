@@ -1,26 +1,183 @@
-"""One call to the upstream and all who wait for its answer: identical requests at one time make one call.
+"""One call to the upstream for all who wait for its answer: identical requests at one time make one call.
 
-The call runs in a task of its own. Who waits (a *seat*) reads what has come from the start, at its own pace,
-and may leave; the call goes on while anybody is left, and is given up with the last.
+The call runs in a task of its own. A waiting request (a *seat*) reads what has come from the start, at its own pace,
+and may leave; the call goes on while anybody is left, and is given up with the last. Where several replicas miss the
+same request at one time, one of them asks the upstream and the others wait for what it stores.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from recall_cli.errors import UpstreamError
-from recall_cli.proxy.joining import Fit, is_error_body
+import orjson
+from blake3 import blake3
+
+from recall_cli.cache.request import DIGEST_BYTES
+from recall_cli.errors import StoreError, UpstreamError
 from recall_cli.proxy.providers.dialect import OPENAI, Dialect, Ending
 from recall_cli.proxy.providers.openai import WithoutUsage
 from recall_cli.proxy.providers.sse import Frames, read_frame, read_rest
 from recall_cli.proxy.upstream import OURS, Timeout, chunks, response_headers
+from recall_cli.types import Lookup, Request
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
+    from recall_cli.proxy.asgi import Headers
     from recall_cli.proxy.planner import Ask
+
+ASK_S = 0.25
+"""Seconds that a miss waits to be told whether another replica is at it already."""
+WAIT_S = 30.0
+"""Seconds that it waits for that replica's answer; then it asks the upstream itself."""
+AGAIN_S = 0.1
+"""Seconds between two looks whether the other replica is done."""
+
+
+class Claims(Protocol):
+    """Who may ask the upstream; see `postgres.replication`."""
+
+    def take(self, identity: bytes) -> bool:
+        """Return whether the claim is this replica's now."""
+
+    def give_back(self, identity: bytes) -> None:
+        """Let others have the claim."""
+
+    def close(self) -> None:
+        """Give all claims back."""
+
+
+class Collapse:
+    """Decides, for each miss, whether to ask the upstream or to wait. Best effort: any doubt asks.
+
+    :param stored: returns the hit on a request's identity as the store has it now.
+    """
+
+    def __init__(self, claims: Claims, stored: Callable[[Request], Lookup | None]) -> None:
+        self._claims = claims
+        self._stored = stored
+        self._thread = ThreadPoolExecutor(1, "recall-claims")
+        self._mine: set[bytes] = set()
+        self._contests: dict[bytes, asyncio.Task[Lookup | None]] = {}
+
+    async def elsewhere(self, request: Request) -> Lookup | None:
+        """Return the hit on what another replica fetched meanwhile, None when the upstream is to be asked from here."""
+        identity = request.identity
+        if identity in self._mine:
+            return None  # a call is under way here, which this request joins
+        contest = self._contests.get(identity)
+        if contest is None:
+            contest = self._contests[identity] = asyncio.get_running_loop().create_task(self._contend(request))
+            contest.add_done_callback(lambda _: self._contests.pop(identity, None))
+        return await asyncio.shield(contest)
+
+    def landed(self, identity: bytes) -> None:
+        """Say that a call has ended, and that its answer is stored if it ever will be."""
+        if identity in self._mine:
+            self._mine.discard(identity)
+            self._thread.submit(self._claims.give_back, identity)
+
+    def close(self) -> None:
+        """Give all claims back."""
+        self._thread.submit(self._claims.close)
+        self._thread.shutdown()
+
+    async def _contend(self, request: Request) -> Lookup | None:
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + WAIT_S
+        while loop.time() < ends:
+            asked = self._thread.submit(self._claims.take, request.identity)
+            try:
+                is_mine = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(asked)), ASK_S)
+            except TimeoutError:
+                asked.add_done_callback(partial(self._too_late, request.identity))
+                return None
+            except StoreError:
+                return None
+            if is_mine:
+                self._mine.add(request.identity)
+                # Whoever had the claim gave it back after storing its answer, or without one to store. That may have
+                # been after this request was looked up, and memory here is behind the database by a moment.
+                found = await self._look(request)
+                if found is not None:
+                    self.landed(request.identity)
+                return found
+            await asyncio.sleep(AGAIN_S)
+        return None
+
+    async def _look(self, request: Request) -> Lookup | None:
+        looked = asyncio.wrap_future(self._thread.submit(self._stored, request))
+        try:
+            return await asyncio.wait_for(looked, ASK_S)
+        except (TimeoutError, StoreError):
+            return None
+
+    def _too_late(self, identity: bytes, asked: Future[bool]) -> None:
+        """Give back a claim that came after the request had gone on without it."""
+        if asked.exception() is None and asked.result():
+            self._thread.submit(self._claims.give_back, identity)
+
+
+SHARED = frozenset({b"content-type", b"content-encoding", b"content-language"})
+"""The headers that describe the body. All others are the leader's own: cookies, its organisation, its limits, its
+request's id, what its connection was told. A list of what to leave out would miss the next provider's."""
+
+LINGER_S = 10.0
+"""Seconds that a call whose answer has come can be joined while it waits to be stored: as long as a slow disk may take.
+When it takes longer the upstream is asked again."""
+
+
+def shared(headers: Headers) -> Headers:
+    """Return what a follower gets of the upstream's headers."""
+    return [(name, value) for name, value in headers if name in SHARED]
+
+
+def own_key(identity: bytes, credential: str, raw: bytes) -> bytes:
+    """Return the name of a call that only the same caller may join, with the same bytes."""
+    return blake3(b"%b%b/%b" % (identity, credential.encode(), raw)).digest(length=2 * DIGEST_BYTES)
+
+
+def is_error_body(raw: bytes) -> bool:
+    """Return whether a body says that it is an error: some gateways send one with status 200."""
+    if b'"error"' not in raw:
+        return False
+    try:
+        body = orjson.loads(raw)
+    except ValueError:
+        return False
+    return isinstance(body, dict) and (body.get("error") is not None or body.get("type") == "error")
+
+
+class Fit:
+    """How much of a stream a follower may have: whole events, and none from the first error on.
+
+    What an upstream says in an error may name the leader's organisation and limits.
+    """
+
+    __slots__ = ("begun", "failed", "plain", "size")
+
+    def __init__(self) -> None:
+        self.begun = False
+        """The first event that carries data has come."""
+        self.failed = False
+        """An event was an error."""
+        self.size = 0
+        """Bytes of the stream as it came."""
+        self.plain = 0
+        """Bytes of the stream without the usage."""
+
+    def take(self, event: bytes, data: bytes | None, size: int, plain: int) -> None:
+        """Take the next event, and how long it is in both forms."""
+        if data is not None:
+            self.begun = True
+            self.failed = self.failed or event == b"error" or is_error_body(data)
+        if not self.failed:
+            self.size += size
+            self.plain += plain
 
 
 class Sent(NamedTuple):

@@ -23,7 +23,7 @@ from recall_cli.cache.request import parse_body, text_request
 from recall_cli.cache.stores import sqlite_file
 from recall_cli.cache.stores.memory import MemoryStore
 from recall_cli.cache.stores.sqlite import SqliteStore
-from recall_cli.cache.stores.upkeep import read_facts, reembed
+from recall_cli.cache.stores.sqlite_file import read_facts, reembed
 from recall_cli.errors import StoreError, StoreMismatch, UsageError
 from recall_cli.types import Completion, Outcome, Put, Request
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_cli.cache.recent import Recent
+from recall_cli.cache.entries import Recent
 
 
 @given(st.lists(st.tuples(st.sampled_from(["keep", "get", "forget"]), st.integers(0, 6), st.integers(0, 5))))

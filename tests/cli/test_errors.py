@@ -245,7 +245,7 @@ def test_out_over_its_own_input_is_refused(here: Path, capsys: pytest.CaptureFix
 
 
 def test_an_interrupted_bench_leaves_no_entries_in_a_store(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recall_cli.cache.stores.upkeep import read_facts
+    from recall_cli.cache.stores.sqlite_file import read_facts
 
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

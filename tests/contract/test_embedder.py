@@ -17,7 +17,7 @@ from recall_cli.cache.embed.registry import (
     read_vectors,
     reads,
 )
-from recall_cli.cache.embed.tokens import SELF_CHECK
+from recall_cli.cache.embed.static import SELF_CHECK
 from recall_cli.cache.embed.word_pieces import Pieces
 from recall_cli.errors import EmbedderError, UsageError
 from recall_cli.types import Embedder

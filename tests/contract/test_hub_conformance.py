@@ -19,8 +19,8 @@ from recall_cli.hub.stores.folder import make_hub, open_hub
 from recall_cli.hub.stores.pg_engine import nearest_in
 from recall_cli.hub.stores.pg_hubs import PostgresHubs
 from recall_cli.measure.hub_eval import Plan, run
+from recall_cli.postgres.ann_indexes import tend_hub_graphs
 from recall_cli.postgres.connection import Database
-from recall_cli.postgres.pg_hub_graphs import tend_hub_graphs
 from recall_cli.types import Vector
 
 TOLERANCE = 1e-5

@@ -15,12 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from recall_cli.cache.index import hnsw, scan
-from recall_cli.cache.index.auto import AutoIndex
-from recall_cli.cache.index.exact import ExactIndex
+from recall_cli.cache.index.auto import AutoIndex, index_maker, make_index
+from recall_cli.cache.index.exact import ExactIndex, checked_query, checked_rows
 from recall_cli.cache.index.hnsw import HnswIndex
 from recall_cli.cache.index.hnsw_library import FAISS
-from recall_cli.cache.index.index import index_maker, make_index
-from recall_cli.cache.index.rows import checked_query, checked_rows
 from recall_cli.cache.index.scan import ScanIndex
 from recall_cli.errors import UsageError
 

@@ -9,7 +9,7 @@ import pytest
 
 from recall_cli.cli.app import main
 from recall_cli.errors import UsageError
-from recall_cli.hub.client_ import ask_served
+from recall_cli.hub.client import ask_served
 from recall_cli.hub.models import Question, Visibility
 from tests.hub.hub_server import Reply, Seen, Serve, reordered
 

@@ -22,11 +22,11 @@ from recall_cli.cache.embed.registry import HashEmbedder
 from recall_cli.errors import StoreError, UpstreamError
 from recall_cli.hub.ingest.pipeline import ingest, move
 from recall_cli.hub.models import Document, Visibility
-from recall_cli.hub.stores import bm25, local, view
+from recall_cli.hub.stores import bm25, local
 from recall_cli.hub.stores.bm25 import Busy, Damaged, LexicalWriter
+from recall_cli.hub.stores.catalog import Snapshot
 from recall_cli.hub.stores.folder import make_hub, open_hub
 from recall_cli.hub.stores.local import EmbeddedEngine
-from recall_cli.hub.stores.snapshot import Snapshot
 from recall_cli.types import Vector
 
 EMBEDDER = HashEmbedder()
@@ -488,8 +488,8 @@ def test_a_word_index_of_another_analyzer_is_made_anew(place: Path, monkeypatch:
 def test_searches_beside_writes_see_whole_revisions(
     place: Path, in_place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view, "IN_PLACE", in_place)
-    monkeypatch.setattr(view, "IN_PLACE_SHARE", 1_000)
+    monkeypatch.setattr(local, "IN_PLACE", in_place)
+    monkeypatch.setattr(local, "IN_PLACE_SHARE", 1_000)
     engine = open_hub(place, "hub")
     ended = threading.Event()
     seen: list[set[int]] = [set(), set()]

@@ -12,7 +12,7 @@ import tantivy
 
 from recall_cli.cache.embed.registry import HashEmbedder
 from recall_cli.errors import StoreError, StoreMismatch
-from recall_cli.hub.api.http import as_refusal
+from recall_cli.hub.api.errors import as_refusal
 from recall_cli.hub.ingest.pipeline import ingest, move
 from recall_cli.hub.models import Document, NoSuchHub, Question, Visibility
 from recall_cli.hub.search.pipeline import Hub

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_cli.errors import InputError
-from recall_cli.logs.clean import clean
 from recall_cli.logs.read import read_log
-from recall_cli.logs.report import Tally
+from recall_cli.logs.report import Tally, clean
 
 
 @pytest.mark.parametrize(

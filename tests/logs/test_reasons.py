@@ -10,8 +10,8 @@ import pytest
 
 import recall_cli
 from recall_cli.cache.request import parse_body
-from recall_cli.logs.lines import ODDITIES
-from recall_cli.logs.reasons import SKIPPED, told
+from recall_cli.logs.report import SKIPPED, told
+from recall_cli.logs.rows import ODDITIES
 from recall_cli.measure.savings.rows import FIRST_FLAWS, SAMPLED
 from recall_cli.measure.savings.wording import REASONS, UNSEEN
 

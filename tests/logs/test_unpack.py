@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_cli.errors import InputError
-from recall_cli.logs.files import read_lines
+from recall_cli.logs.files import CUT, FOREIGN, gunzip, read_lines, unpacker, unzstd
 from recall_cli.logs.read import read_log
 from recall_cli.logs.report import Tally
-from recall_cli.logs.unpack import CUT, FOREIGN, gunzip, unpacker, unzstd
 
 TEXT = b"".join(b"%x\n" % random.Random(i).getrandbits(400) for i in range(4000))
 NOTE = b"\x50\x2a\x4d\x18\x04\x00\x00\x00note"

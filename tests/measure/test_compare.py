@@ -11,7 +11,7 @@ import pytest
 
 from recall_cli.errors import GateFailed, InputError, UsageError
 from recall_cli.measure import compare
-from recall_cli.measure.compare_values import Better, better, estimates
+from recall_cli.measure.compare import Better, better, estimates
 from recall_cli.measure.result import load
 from recall_cli.stats import wilson
 from recall_cli.types import Result

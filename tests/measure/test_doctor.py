@@ -18,8 +18,8 @@ from recall_cli.cache.request import text_request
 from recall_cli.cache.stores.sqlite import SqliteStore
 from recall_cli.cli.app import app, main
 from recall_cli.cli.commands.doctor import BY_NAME, _variables
-from recall_cli.measure import doctor, doctor_files, doctor_libraries, doctor_machine
-from recall_cli.measure.findings import Finding, State
+from recall_cli.measure import doctor
+from recall_cli.measure.doctor import Finding, State
 from recall_cli.types import Completion
 
 PACKAGE = Path(doctor.__file__).parents[1]
@@ -66,7 +66,7 @@ def test_here_all_of_it_is_looked_at() -> None:
 
 def test_a_store_is_looked_at_and_left_as_it_is(store: Path) -> None:
     before = (store.read_bytes(), store.stat().st_mtime_ns)
-    finding = the("store", doctor_files.store(str(store), "static"))
+    finding = the("store", doctor.store(str(store), "static"))
     assert finding.state is State.OK
     assert "40 entries, 40 vectors of static" in finding.found
     assert (store.read_bytes(), store.stat().st_mtime_ns) == before
@@ -74,7 +74,7 @@ def test_a_store_is_looked_at_and_left_as_it_is(store: Path) -> None:
 
 
 def test_a_store_of_another_embedder(store: Path) -> None:
-    finding = the("store", doctor_files.store(str(store), "hash-v1"))
+    finding = the("store", doctor.store(str(store), "hash-v1"))
     assert finding.state is State.BROKEN
     assert "reembed" in finding.hint
 
@@ -83,13 +83,13 @@ def test_a_damaged_store(store: Path) -> None:
     content = bytearray(store.read_bytes())
     content[-9_000:-5_000] = b"\xff" * 4_000
     store.write_bytes(content)
-    finding = the("store", doctor_files.store(str(store), "static"))
+    finding = the("store", doctor.store(str(store), "static"))
     assert finding.state is State.BROKEN
     assert "damaged" in finding.found
 
 
 def test_no_store_and_none_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert the("store", doctor_files.store(None, "static")).state is State.ABSENT
+    assert the("store", doctor.store(None, "static")).state is State.ABSENT
     assert main(["doctor", "--store", str(tmp_path / "nowhere.db")]) == 1
     said = capsys.readouterr()
     assert "broken" in said.out
@@ -115,9 +115,9 @@ def test_a_model_with_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.MonkeyP
     content[-1] ^= 1
     weights.write_bytes(content)
     monkeypatch.setattr(registry, "bundled_folder", lambda: folder)
-    assert the("bundled model", doctor_libraries.bundled_model()).state is State.BROKEN
+    assert the("bundled model", doctor.bundled_model()).state is State.BROKEN
     weights.unlink()
-    assert "model.safetensors" in the("bundled model", doctor_libraries.bundled_model()).found
+    assert "model.safetensors" in the("bundled model", doctor.bundled_model()).found
 
 
 def test_an_embedder_that_does_not_load_is_a_finding() -> None:
@@ -128,21 +128,21 @@ def test_an_embedder_that_does_not_load_is_a_finding() -> None:
 
 
 def test_an_index_that_loses_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor_libraries, "_finds", lambda index, rows: False)
-    for look, name in ((doctor_libraries.graph, "hnswlib"), (doctor_libraries.codes, "faiss")):
+    monkeypatch.setattr(doctor, "_finds", lambda index, rows: False)
+    for look, name in ((doctor.graph, "hnswlib"), (doctor.codes, "faiss")):
         assert the(name, look()).state is State.BROKEN
 
 
 def test_a_portable_build_of_hnswlib_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor_libraries, "_cpu_ratio", lambda one, other: 2.5)
-    finding = the("hnswlib", doctor_libraries.graph())
+    monkeypatch.setattr(doctor, "_cpu_ratio", lambda one, other: 2.5)
+    finding = the("hnswlib", doctor.graph())
     assert finding.state is State.SLOW
     assert "--no-binary hnswlib" in finding.hint
 
 
 def test_a_machine_without_hnswlib_is_told_what_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hnsw_library, "graph_library", lambda: hnsw_library.FAISS)
-    finding = the("hnswlib", doctor_libraries.graph())
+    finding = the("hnswlib", doctor.graph())
     assert finding.state is State.ABSENT
     assert "faiss" in finding.found
     assert "'.[hnsw]'" in finding.hint
@@ -152,7 +152,7 @@ def test_a_check_that_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> No
     def fail() -> Iterable[Finding]:
         raise ZeroDivisionError("by nothing")
 
-    monkeypatch.setattr(doctor_libraries, "blas", fail)
+    monkeypatch.setattr(doctor, "blas", fail)
     (row,) = [row for row in doctor.run(doctor.Plan()).rows if row["check"] == "BLAS"]
     assert row["state"] == "broken"
     assert row["found"] == "ZeroDivisionError: by nothing"
@@ -162,19 +162,19 @@ def test_the_machine(tmp_path: Path) -> None:
     quota, info = tmp_path / "cpu.max", tmp_path / "cpuinfo"
     quota.write_text("50000 100000\n")
     info.write_text("model name : x\nflags : fpu sse2\n")
-    found = list(doctor_machine.processor(quota, info))
+    found = list(doctor.processor(quota, info))
     assert the("cpu quota", found).state is State.SLOW
     assert "OMP_NUM_THREADS=1" in the("cpu quota", found).hint
     assert the("instructions", found).state is State.SLOW
     quota.write_text("max 100000\n")
     info.write_text("flags : fpu sse2 avx2\n")
-    assert {finding.check for finding in doctor_machine.processor(quota, info)} == {"processor"}
+    assert {finding.check for finding in doctor.processor(quota, info)} == {"processor"}
     missing = tmp_path / "nowhere"
-    assert {finding.check for finding in doctor_machine.processor(missing, missing)} == {"processor"}
+    assert {finding.check for finding in doctor.processor(missing, missing)} == {"processor"}
 
 
 def test_every_extra_is_looked_at() -> None:
-    found = {finding.check.removeprefix("extra ") for finding in doctor_libraries.extras()}
+    found = {finding.check.removeprefix("extra ") for finding in doctor.extras()}
     named = set(metadata.metadata("recall-cli").get_all("Provides-Extra") or ())
     assert found == {name for name in named if not name.startswith("test")}
 

@@ -21,10 +21,8 @@ from recall_cli.hub.models import Document, Match, Question, RerankError
 from recall_cli.hub.search.pipeline import Hub
 from recall_cli.hub.search.rerank import LlmReranker
 from recall_cli.hub.stores.folder import make_hub, open_hub
-from recall_cli.measure import retrieval_fit, retrieval_limit
-from recall_cli.measure.hub_eval import Plan, run
-from recall_cli.measure.judgements import load_foreign, load_judgements
-from recall_cli.measure.ranking import ndcg, recall, reciprocal_rank
+from recall_cli.measure import hub_eval
+from recall_cli.measure.hub_eval import Plan, load_foreign, load_judgements, ndcg, recall, reciprocal_rank, run
 
 static = cache(partial(make_embedder, "static"))
 THINGS = ("kettle", "router", "passport", "tomato", "invoice", "bicycle", "violin", "glacier", "lantern", "anchor")
@@ -259,7 +257,7 @@ def peaked(best: float, n: int = 60) -> list[float]:
 @pytest.mark.parametrize("best", [0.1, 0.35, 0.8])
 def test_the_fit_finds_where_questions_are_answered_best(best: float) -> None:
     places = peaked(best)
-    fit = retrieval_fit.fit(lambda alpha: [1 - abs(alpha - place) for place in places], present=0.5)
+    fit = hub_eval.fit_alpha(lambda alpha: [1 - abs(alpha - place) for place in places], present=0.5)
     assert fit.alpha == pytest.approx(best, abs=0.051)
     assert fit.summary["gain_interval"][0] > 0
     assert fit.warnings == ()
@@ -269,13 +267,13 @@ def test_the_fit_finds_where_questions_are_answered_best(best: float) -> None:
 
 def test_a_weight_that_only_fits_noise_is_said_to_gain_nothing() -> None:
     noise = np.random.default_rng(1).random((21, 40))
-    fit = retrieval_fit.fit(lambda alpha: noise[round(alpha * 20)].tolist(), present=0.5)
+    fit = hub_eval.fit_alpha(lambda alpha: noise[round(alpha * 20)].tolist(), present=0.5)
     assert [warning.code for warning in fit.warnings] == ["NO_GAIN_SHOWN"]
 
 
 def test_equal_weights_stay_with_the_present_one() -> None:
-    assert retrieval_fit.fit(lambda alpha: [1.0, 0.5, 0.2], present=0.3).alpha == pytest.approx(0.3)
-    assert retrieval_fit.fit(lambda alpha: [1.0], present=0.3).summary["folds"] == 1
+    assert hub_eval.fit_alpha(lambda alpha: [1.0, 0.5, 0.2], present=0.3).alpha == pytest.approx(0.3)
+    assert hub_eval.fit_alpha(lambda alpha: [1.0], present=0.3).summary["folds"] == 1
 
 
 # The limit
@@ -286,7 +284,7 @@ def cosines(low: float, high: float, n: int, seed: int = 0) -> Sequence[float]:
 
 
 def test_a_gap_between_answerable_and_foreign_questions_is_found() -> None:
-    limit = retrieval_limit.learn(cosines(0.6, 0.9, 300), cosines(0.1, 0.4, 300), target=0.05)
+    limit = hub_eval.learn(cosines(0.6, 0.9, 300), cosines(0.1, 0.4, 300), target=0.05)
     assert limit.min_score is not None
     assert 0.4 <= limit.min_score <= 0.7
     assert limit.summary["auc"] == 1.0
@@ -296,7 +294,7 @@ def test_a_gap_between_answerable_and_foreign_questions_is_found() -> None:
 
 
 def test_questions_that_cannot_be_told_apart_give_no_limit() -> None:
-    limit = retrieval_limit.learn(cosines(0.2, 0.9, 200), cosines(0.2, 0.9, 200, seed=1), target=0.05)
+    limit = hub_eval.learn(cosines(0.2, 0.9, 200), cosines(0.2, 0.9, 200, seed=1), target=0.05)
     assert limit.min_score is None
     assert limit.summary["false_answers"] is None
     assert [warning.code for warning in limit.warnings] == ["NO_MIN_SCORE"]
@@ -308,6 +306,6 @@ def test_the_limit_keeps_its_target_on_questions_held_out(seed: int) -> None:
     """Overlapping kinds: the promise is on the mix of the files, with room for the luck of one draw."""
     rng = np.random.default_rng(seed)
     answerable, foreign = rng.normal(0.7, 0.08, 400), rng.normal(0.5, 0.08, 400)
-    limit = retrieval_limit.learn(answerable.tolist(), foreign.tolist(), target=0.1, seed=seed)
+    limit = hub_eval.learn(answerable.tolist(), foreign.tolist(), target=0.1, seed=seed)
     assert limit.min_score is not None
     assert limit.summary["false_answers"] <= 0.15

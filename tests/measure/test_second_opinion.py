@@ -9,7 +9,7 @@ from recall_cli.cache.embed.registry import make_embedder
 from recall_cli.cache.policy.static import StaticPolicy
 from recall_cli.errors import UsageError
 from recall_cli.measure import explain
-from recall_cli.measure.bench import bench, bench_opinion
+from recall_cli.measure.bench import bench, policy
 from recall_cli.measure.evaluate import pairs_report, policies
 from recall_cli.measure.evaluate.pairs import Item
 from recall_cli.measure.evaluate.policies import GIVEN, Settings, run_seed
@@ -99,14 +99,14 @@ def test_pairs_are_scored_by_it_as_well(tmp_path):
 
 
 def test_bench_counts_what_it_lets_stand(monkeypatch):
-    monkeypatch.setattr(bench_opinion, "CALLS", 5)
-    monkeypatch.setattr(bench_opinion, "WARMUP", 1)
-    found = bench_opinion.prepared(bundled(), "model")()
+    monkeypatch.setattr(policy, "CALLS", 5)
+    monkeypatch.setattr(policy, "WARMUP", 1)
+    found = policy.prepared(bundled(), "model")()
     assert found["us"]["n"] == 5
     rates = {kind: part["rate"] for kind, part in found["agrees"].items()}
     assert set(rates) == {"paraphrase", "lookalike"}
     assert rates["paraphrase"] > rates["lookalike"]
-    assert bench_opinion.prepared(bundled(), "none") is None
+    assert policy.prepared(bundled(), "none") is None
 
 
 def test_bench_refuses_prompts_without_labels_before_it_times_anything(tmp_path, monkeypatch):

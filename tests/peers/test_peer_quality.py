@@ -20,7 +20,7 @@ from benchmarks.peers.roster import Arm
 from benchmarks.peers.streams import WORLD, Count, Job
 from recall_cli.cli.render.blocks import Table
 from recall_cli.cli.render.text import to_markdown
-from recall_cli.measure.evaluate import eval_static
+from recall_cli.measure.evaluate import policies
 from recall_cli.measure.evaluate.replay import Stream, Trace
 from recall_cli.measure.evaluate.streams import TextWorld
 from recall_cli.measure.synthetic import text as textworld
@@ -142,7 +142,7 @@ def test_a_package_does_over_a_stream_what_the_replay_of_its_rule_does(
         recall, asked, tmp_path, {"embedder": "static", "threshold": cutoff, "capacity": None}
     )
     assert told["threshold"] == cutoff
-    assert driven == streams.at_cutoff(eval_static.grid(Trace(asked)), cutoff)
+    assert driven == streams.at_cutoff(policies.grid(Trace(asked)), cutoff)
     assert driven.hits > driven.wrong > 0
     assert driven.exact > 0
 
@@ -159,10 +159,10 @@ def test_a_repeat_that_gets_the_answer_of_another_is_a_wrong_hit(asked: Stream, 
 
 
 def test_the_best_cutoff_is_the_one_that_brute_force_finds(asked: Stream) -> None:
-    grids = [eval_static.grid(Trace(asked)), eval_static.grid(Trace(TextWorld(queries=QUERIES).stream(2)))]
+    grids = [policies.grid(Trace(asked)), policies.grid(Trace(TextWorld(queries=QUERIES).stream(2)))]
     for budget in (0.05, 0.2):
         fits = {}
-        for cutoff in eval_static.TAUS:
+        for cutoff in policies.TAUS:
             counts = [streams.at_cutoff(grid, cutoff) for grid in grids]
             hits, wrong = sum(one.hits for one in counts), sum(one.wrong for one in counts)
             if hits and wrong <= budget * hits:

@@ -9,8 +9,7 @@ import pytest
 
 from recall_cli.cache.embed.registry import HashEmbedder
 from recall_cli.cache.request import text_request
-from recall_cli.cache.stores.maintenance import TENANTS
-from recall_cli.cache.stores.moving import items, move
+from recall_cli.cache.stores.maintenance import TENANTS, items, move
 from recall_cli.cache.stores.sqlite import SqliteStore
 from recall_cli.cli.app import main
 from recall_cli.errors import InputError, StoreError
@@ -63,7 +62,7 @@ def test_there_and_back_again(database: str, tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_run_that_was_broken_off_goes_on(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recall_cli.cache.stores.moving.BATCH", 10)
+    monkeypatch.setattr("recall_cli.cache.stores.maintenance.BATCH", 10)
     source, target = SqliteStore(tmp_path / "a.db", embedder=EMBEDDER), PostgresStore(database, embedder=EMBEDDER)
     fill(source)
 

@@ -12,8 +12,7 @@ import pytest
 from recall_cli.cache.embed.registry import HashEmbedder
 from recall_cli.errors import StoreError
 from recall_cli.postgres.connection import CONNECTIONS, Database
-from recall_cli.postgres.pg_claims import Claims
-from recall_cli.postgres.replication import Feed
+from recall_cli.postgres.replication import Claims, Feed
 from recall_cli.postgres.store import PostgresStore
 from tests.postgres.server import Cable, Server
 
@@ -26,7 +25,7 @@ ASKS: dict[str, Callable[[PostgresStore], object]] = {
 
 @pytest.fixture
 def far(postgres: Server, database: str, cable: Cable, monkeypatch: pytest.MonkeyPatch) -> PostgresStore:
-    for name in ("store.READ_S", "store.WRITE_S", "replication.READ_S", "pg_claims.CLAIM_S"):
+    for name in ("store.READ_S", "store.WRITE_S", "replication.READ_S", "replication.CLAIM_S"):
         monkeypatch.setattr(f"recall_cli.postgres.{name}", 0.3)
     return PostgresStore(postgres.through(database, cable.folder), embedder=HashEmbedder())
 

@@ -14,15 +14,14 @@ import pytest
 
 from recall_cli.cache.cache import Cache
 from recall_cli.cache.embed.registry import make_embedder
-from recall_cli.cache.index.index import make_index
+from recall_cli.cache.index.auto import make_index
 from recall_cli.cache.policy.adaptive import AdaptivePolicy
 from recall_cli.cache.policy.static import StaticPolicy
 from recall_cli.cache.request import text_request
 from recall_cli.cache.stores.memory import NotAtHand
 from recall_cli.errors import StoreError
-from recall_cli.postgres import lookup, pg_upkeep, replication
-from recall_cli.postgres.held import ENTRY_BYTES
-from recall_cli.postgres.replica_cache import SharedCache
+from recall_cli.postgres import lookup, replication
+from recall_cli.postgres.replica_cache import ENTRY_BYTES, SharedCache
 from recall_cli.postgres.replica_sync import Follower
 from recall_cli.postgres.store import PostgresStore
 from recall_cli.types import Completion, Evidence, Lookup, Outcome, Policy
@@ -181,7 +180,7 @@ def test_after_a_gap_nothing_from_before_it_is_trusted(replica: Make) -> None:
     one.delete([gone])
     with one.shared.writing() as db:
         db.execute("UPDATE recall.gone SET at = now() - interval '2 hours'")
-    assert pg_upkeep.tidy(one.shared, None, None) == 0
+    assert replication.tidy(one.shared, None, None) == 0
     follower.turn()
     assert len(other) == 0
     assert other.get(text_request("prompt")).decision.outcome is Outcome.MISS
@@ -245,12 +244,12 @@ def test_upkeep_deletes_what_expired_and_what_is_too_much(replica: Make) -> None
     kept = [put(cache, f"prompt {n}") for n in range(6)]
     put(cache, "short-lived", ttl=1e-6)
     cache.store.touch({kept[0]: time.time() + 9})
-    assert pg_upkeep.tidy(cache.shared, None, None) == 1
-    assert pg_upkeep.tidy(cache.shared, 4, None) == 2
+    assert replication.tidy(cache.shared, None, None) == 1
+    assert replication.tidy(cache.shared, 4, None) == 2
     assert [entry.id for entry in cache.store.entries()] == [kept[0], *kept[3:]], "the longest unused go"
     size = sum(entry.size for entry in cache.store.entries())
-    assert pg_upkeep.tidy(cache.shared, None, size - 1) == 1
-    assert pg_upkeep.tidy(cache.shared, 3, size) == 0
+    assert replication.tidy(cache.shared, None, size - 1) == 1
+    assert replication.tidy(cache.shared, 3, size) == 0
 
 
 def test_a_large_partition_has_a_graph_of_its_own(replica: Make, database: str) -> None:

@@ -17,8 +17,7 @@ from recall_cli.hub.models import Document
 from recall_cli.hub.stores.pg_hubs import PostgresHubs
 from recall_cli.postgres import lookup
 from recall_cli.postgres.open import look_after, open_shared
-from recall_cli.postgres.pg_hub_schema import HUB_TABLES
-from recall_cli.postgres.schema import TABLES
+from recall_cli.postgres.schema import HUB_TABLES, TABLES
 from recall_cli.postgres.store import PostgresStore
 from recall_cli.types import Completion
 from tests.postgres.server import Server

@@ -10,8 +10,7 @@ from recall_cli.errors import InputError
 from recall_cli.measure.embedder import model_eval
 from recall_cli.measure.training import corpus as model_corpus
 from recall_cli.measure.training import wordnet
-from recall_cli.measure.training.corpus import SOURCES, Source, corpus, text_hash
-from recall_cli.measure.training.textworld_contrast import contrasts
+from recall_cli.measure.training.corpus import SOURCES, Source, contrasts, corpus, text_hash
 
 LICENCE = "  1 This software and database is being provided to you under a licence.\n"
 NOUN = (

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recall_cli.cache.answers.doubts import FIELDS, MEANING, SIGNS
+from recall_cli.cache.answers.second_opinion import FIELDS, MEANING, SIGNS
 from recall_cli.cache.embed.registry import make_embedder
 from recall_cli.measure.embedder.model_eval import Labelled
 from recall_cli.measure.evaluate.evidence_fit import risk
 from recall_cli.measure.evaluate.evidence_sets import Rows
 from recall_cli.measure.evaluate.pairs import Pair
-from recall_cli.measure.training import opinion_sets, sentence_edits, wordnet
+from recall_cli.measure.training import opinion_sets, wordnet
 from recall_cli.measure.training.fit_second_opinion import CENTRE, TRAPS_PASSED, learn, limit_of
 
 LINES = {
@@ -58,7 +58,7 @@ TEXT = "she said that the 12 men from Paris were quick to see the defeat before 
 
 
 def test_every_edit_applies_and_changes_the_text():
-    edits = sentence_edits.Editor({"dinner": ["supper"]}, {"defeat": "victory"})
+    edits = opinion_sets.Editor({"dinner": ["supper"]}, {"defeat": "victory"})
     rng = np.random.default_rng(0)
     changed = {edit.__name__: edit(TEXT, rng) for edit in (*edits.same(), *edits.other())}
     assert changed["synonym"].endswith("supper")

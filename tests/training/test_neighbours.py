@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_cli.measure.training.model_neighbours import LEAF, leaves
+from recall_cli.measure.training.teacher import LEAF, leaves
 
 
 def unit(n, seed, dims=8):

@@ -13,7 +13,7 @@ from recall_cli.cli.app import main
 from recall_cli.errors import InputError, UsageError, extra_hint
 from recall_cli.measure.result import load, new_result, to_json
 from recall_cli.measure.training import reproduce
-from recall_cli.measure.training.recipes import Unavailable, recipes
+from recall_cli.measure.training.reproduce import Unavailable, recipes
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from recall_cli.cache.answers.verdict import Comparison, different, same, unsure
-from recall_cli.cache.evidence.lexicon import MONTHS, plain
-from recall_cli.cache.evidence.synonyms import in_order
+from recall_cli.cache.evidence.lexicon import MONTHS, in_order, plain
 
 MOST_CHARS = 60
 """Of an amount with its words: what is longer is a text."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from recall_cli.cache.answers.verdict import Comparison, different, same, unsure
-from recall_cli.cache.evidence.synonyms import in_order, listed
+from recall_cli.cache.evidence.lexicon import in_order, listed
 
 MOST_CHARS = 50_000
 

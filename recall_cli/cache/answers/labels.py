@@ -15,9 +15,7 @@ from recall_cli.cache.answers.verdict import Comparison, different, same, unsure
 from recall_cli.cache.answers.yes_no import pole
 from recall_cli.cache.embed.registry import DEFAULT_EMBEDDER, make_embedder
 from recall_cli.cache.evidence.evidence import evidence
-from recall_cli.cache.evidence.lexicon import plain, ranks
-from recall_cli.cache.evidence.opposites import NEGATORS
-from recall_cli.cache.evidence.synonyms import in_order, listed
+from recall_cli.cache.evidence.lexicon import NEGATORS, in_order, listed, plain, ranks
 from recall_cli.cache.evidence.text_features import facts
 from recall_cli.types import Embedder
 

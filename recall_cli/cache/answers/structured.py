@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from recall_cli.cache.answers.verdict import Comparison, Same, different, same, unsure
 from recall_cli.cache.evidence.evidence import evidence
-from recall_cli.cache.evidence.synonyms import listed
+from recall_cli.cache.evidence.lexicon import listed
 from recall_cli.cache.evidence.text_features import facts
 
 Texts = Callable[[str, str], Comparison]

@@ -6,9 +6,7 @@ import re
 import unicodedata
 
 from recall_cli.cache.answers.verdict import Comparison, different, same, unsure
-from recall_cli.cache.evidence.lexicon import plain
-from recall_cli.cache.evidence.opposites import NEGATORS
-from recall_cli.cache.evidence.synonyms import listed
+from recall_cli.cache.evidence.lexicon import NEGATORS, listed, plain
 
 _POLES = {
     word: (family, pole)

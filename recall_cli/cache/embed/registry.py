@@ -25,7 +25,7 @@ MODEL_FILES = ("model.safetensors", "tokenizer.json", "config.json")
 def make_embedder(name: str, *, tokens: str = "auto") -> Embedder:
     """Return the embedder of that name. Raises EmbedderError when there is none or it does not load.
 
-    :param tokens: the way to the token ids, see `cache.embed.tokens`; "auto" is the fastest there is.
+    :param tokens: the way to the token ids, see `cache.embed.static`; "auto" is the fastest there is.
     """
     kind, _, rest = name.partition(":")
     if name == "hash-v1":

@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from recall_cli.cache.evidence.lexicon import FUTURE, PAST, WEIGHTS, ranks
+from recall_cli.cache.evidence.lexicon import (
+    BARE,
+    FUTURE,
+    MEMBERS,
+    NEGATORS,
+    OPPOSITES,
+    PARTICLES,
+    PAST,
+    WEIGHTS,
+    ranks,
+)
 from recall_cli.cache.evidence.numbers import TIME_UNITS
-from recall_cli.cache.evidence.opposites import BARE, NEGATORS, OPPOSITES, PARTICLES
-from recall_cli.cache.evidence.synonyms import MEMBERS
 from recall_cli.cache.evidence.text_features import CONTENT, Facts, facts, is_anaphoric
 from recall_cli.errors import UsageError
 from recall_cli.types import Evidence

@@ -8,6 +8,10 @@ Weight: how much of a text a word stands for, 0..1. The bundled vocabulary is or
 by Zipf's law the r-th word has frequency proportional to 1/r: the weight is r / (r + HALF), which is
 the smooth inverse frequency that the bundled embedder uses. A word that the vocabulary does not hold
 (a name, a code, a typing error, another language) weighs 1: the most that any word can.
+
+The lists are ours, from everyday request English. Synonyms may stand for one another without changing what is asked:
+a missing pair costs a hit, a wrong pair could cost a false one, so a word with two readings is left out. Opposites and
+negators turn a question round; they are in canonical form, and tests check their symmetry.
 """
 
 from __future__ import annotations
@@ -17,8 +21,338 @@ import unicodedata
 from functools import cache
 from typing import NamedTuple
 
-from recall_cli.cache.evidence.opposites import BARE, NEGATORS, OPPOSITES
-from recall_cli.cache.evidence.synonyms import FILLERS, HEADS, in_order, listed
+
+def listed(words: str) -> frozenset[str]:
+    """Return the words of a list written as prose: a line is read, a column of quotes is not."""
+    return frozenset(words.split())
+
+
+def in_order(words: str, separator: str | None = None) -> list[str]:
+    """Return the words of a list written as prose, in their order."""
+    return words.split(separator)
+
+
+_GROUPS = """
+get obtain receive acquire
+begin start commence
+finish complete conclude
+buy purchase
+cost price fee charge
+big large huge
+small little tiny
+fast quick quickly rapid rapidly
+fastest quickest
+faster quicker
+biggest largest
+bigger larger
+nearest closest
+nearer closer
+greatest highest
+cheap inexpensive affordable
+help assist assistance aid
+fix repair resolve mend
+delete remove erase
+change modify alter update edit amend
+show display
+find locate
+choose select pick
+allow permit
+need require must
+confirm verify
+create make build
+place location
+refund reimbursement
+timetable schedule
+trip journey
+luggage baggage
+company firm
+employee worker staff
+salary wage
+bill invoice
+parcel package
+delivery shipping
+near nearby
+maximum max
+minimum min
+folder directory
+repository repo
+database db
+application app
+configuration config
+mail email
+register enroll enrol
+info information detail
+explain describe clarify
+advantage benefit
+disadvantage drawback downside
+medicine medication
+dose dosage
+ill sick
+lawyer attorney
+rich wealthy
+wrong incorrect
+right correct
+hard difficult
+easy simple
+broken faulty defective
+lost missing
+quit resign
+hire recruit
+rent lease
+house home
+kid child
+film movie
+photo picture image
+shop store
+holiday vacation
+flat apartment
+car automobile
+doctor physician
+phone telephone
+enable activate
+disable deactivate
+increase raise
+decrease reduce lower
+late overdue
+often frequently
+immediately instantly
+allowed permitted
+forbidden prohibited banned
+send submit
+request ask
+reply respond response answer
+keep retain
+join combine
+error fault
+maybe perhaps
+usually normally typically generally
+"""
+
+_FILLERS = """
+please thanks thank hi hello hey kindly could would can may might should shall tell know want like wonder possible
+able way exactly just really actually also sorry question wish try let someone somebody anyone there here advise advice
+ok okay well so then step thing go going give say need must get be do have
+a an the of and in to is as for on with that it by at from you i my me your we our us this they or which who what when
+where why how if any some about
+usually normally um uh er erm hmm ah oh team
+"""
+
+
+def _heads() -> dict[str, str]:
+    heads: dict[str, str] = {}
+    for line in _GROUPS.split("\n"):
+        words = line.split()
+        for word in words:
+            heads[word] = words[0]
+    return heads
+
+
+HEADS = _heads()
+"""Word to the one that stands for its group."""
+
+MEMBERS: dict[str, tuple[str, ...]] = {
+    head: (head, *(word for word, its_head in HEADS.items() if its_head == head and word != head))
+    for head in dict.fromkeys(HEADS.values())
+}
+"""Head to all the words of its group."""
+
+FILLERS = listed(_FILLERS)
+"""Words that carry courtesy or grammar, not what is asked for."""
+
+
+NEGATORS = listed(
+    "not no never without cannot neither nor none nothing nobody nowhere except excluding unless unable avoid non"
+)
+"""Words that deny what stands beside them; `n't` is read as `not`."""
+
+# "|" parts words that exclude one another; one line, one scale.
+_SCALES = """
+on | off
+enable | disable
+increase | decrease fall drop
+grow | shrink fall drop
+rise | fall drop
+more | less | fewer
+most | least | fewest
+max | min
+maximum | minimum
+before | after
+buy | sell
+cheap | expensive
+cheaper | pricier
+cheapest | priciest dearest
+open | close closed shut
+add | delete
+include | exclude
+cover | exclude
+spicy | mild
+allow | forbid ban prohibit refuse forbidden
+allowed | forbidden
+accept | reject decline refuse
+pass | fail
+win | lose
+lend | borrow
+import | export
+upload | download
+deposit | withdraw
+arrive | depart leave
+arrival | departure
+incoming | outgoing
+inbound | outbound
+internal | external
+indoor | outdoor
+public | private
+first | last
+next coming upcoming | previous last
+early | late
+earlier | later
+earliest | latest
+old | new
+oldest | newest
+older | newer
+hot | cold
+warm | cool
+high | low
+higher | lower
+highest | lowest
+long | short
+longer | shorter
+longest | shortest
+big | small
+bigger | smaller
+biggest | smallest
+fast | slow
+faster | slower
+fastest | slowest
+best | worst
+better | worse
+good | bad
+right | wrong
+true | false
+yes | no
+left | right
+up | down
+above | below under
+over | under
+inside | outside
+front | back
+top | bottom
+start | end stop finish
+begin | end stop finish
+always | never
+with | without
+all | none
+both | neither
+today | tomorrow | yesterday
+weekday | weekend
+morning | evening | afternoon
+past | future coming
+man | woman
+male | female
+husband | wife
+son | daughter
+mother | father
+brother | sister
+boy | girl
+adult | child
+junior | senior
+single | married | divorced
+full | part
+full | empty
+part | whole
+single | double
+single | return
+domestic | international
+online | offline
+import | export
+input | output
+push | pull
+encrypt | decrypt
+compress | decompress extract
+mount | unmount
+ascending | descending
+positive | negative
+advantage | disadvantage
+pro | con
+safe | unsafe dangerous
+strong | weak
+easy | hard
+rich | poor
+hire | fire
+employer | employee
+landlord | tenant
+buyer | seller
+lender | borrower
+sender | recipient receiver
+credit | debit
+income | expense
+profit | loss
+gain | lose
+save | spend
+asset | liability
+gross | net
+fixed | variable
+permanent | temporary
+optional | mandatory compulsory
+legal | illegal
+paid | unpaid free
+join | leave
+follow | unfollow
+subscribe | unsubscribe
+lock | unlock
+block | unblock
+freeze | unfreeze
+freeze | thaw
+install | uninstall
+sync | unsync
+north | south | east | west
+northern | southern | eastern | western
+summer | winter | spring | autumn
+breakfast | lunch | dinner
+"""
+
+PARTICLES = frozenset({"on", "off", "up", "down", "in", "out"})
+"""Poles that are prepositions too: "turn on X on my phone" is turned round though "on" stays."""
+
+KEPT = 1 << 16
+"""Words remembered before the memory starts afresh."""
+
+PREFIXES = ("un", "dis", "de", "in", "im", "ir", "il", "non", "mis")
+"""What makes the opposite of a word that also stands alone: lock and unlock, active and inactive."""
+
+
+def _opposites() -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for line in _SCALES.strip().split("\n"):
+        poles = [part.split() for part in line.split("|")]
+        for i, pole in enumerate(poles):
+            others = {word for j, other in enumerate(poles) if j != i for word in other}
+            for word in pole:
+                found.setdefault(word, set()).update(others)
+    return {word: frozenset(others) for word, others in found.items()}
+
+
+OPPOSITES = _opposites()
+"""Word to the words that contradict it; symmetric."""
+
+
+class _Bare(dict[str, str]):
+    """Word to what is left without a prefix that turns it round, "" when there is none; filled on demand."""
+
+    def __missing__(self, word: str) -> str:
+        left = ""
+        for prefix in PREFIXES:
+            if word.startswith(prefix) and len(word) >= len(prefix) + 4:
+                left = word[len(prefix) :]
+                break
+        if len(self) >= KEPT:
+            self.clear()
+        self[word] = left
+        return left
+
+
+BARE = _Bare()
+
 
 HALF = 900.0
 """The rank at which a word weighs half: a/p(r) with the embedder's a = 1e-4 and p(r) = 1 / (11 r)."""
@@ -32,8 +366,6 @@ NUMBER, CAPITAL, NEGATION, POLE, ROLE, KEY, PAST, FUTURE, GOING = 1, 2, 4, 8, 16
 RARE = 0.9
 """From this weight on a word counts as named or rare: beyond the 8,000 most frequent words."""
 
-KEPT = 1 << 16
-"""Written words remembered before the memory starts afresh."""
 
 LONGEST_KEPT = 48
 """Characters of the longest word worth remembering."""

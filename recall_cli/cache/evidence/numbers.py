@@ -16,9 +16,10 @@ from recall_cli.cache.evidence.lexicon import (
     SCALES,
     UNSURE_DATES,
     WEEKDAYS,
+    in_order,
+    listed,
     plain,
 )
-from recall_cli.cache.evidence.synonyms import in_order, listed
 
 _TOKEN = re.compile(
     r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}:\d{2}|\d+(?:\.\d+){2,}|\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|[^\W\d_]+|[%$£€¥]"

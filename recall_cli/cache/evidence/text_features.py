@@ -12,21 +12,22 @@ from dataclasses import dataclass
 from recall_cli.cache.evidence.lexicon import (
     CAPITAL,
     DIRECTIONS,
+    FILLERS,
     FUTURE,
     GOING,
     KEY,
     NEGATION,
+    NEGATORS,
     NUMBER,
     PAST,
     ROLE,
     WEIGHTS,
     Word,
+    listed,
     memory,
     read,
 )
 from recall_cli.cache.evidence.numbers import quantities
-from recall_cli.cache.evidence.opposites import NEGATORS
-from recall_cli.cache.evidence.synonyms import FILLERS, listed
 
 EMPTY: frozenset[str] = frozenset()
 

@@ -18,11 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recall_cli.cache.index.exact import ExactIndex
+from recall_cli.cache.index.exact import ExactIndex, Ledger, best_rows, checked_query, checked_rows, no_answer
 from recall_cli.cache.index.hnsw_library import make_graph
 from recall_cli.cache.index.hot_swap import Relay
-from recall_cli.cache.index.ledger import Ledger
-from recall_cli.cache.index.rows import best_rows, checked_query, checked_rows, no_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from recall_cli.cache.answers.compare import VERSION
 from recall_cli.cache.evidence.evidence import VETOES
 from recall_cli.cache.policy.adaptive import AdaptivePolicy
-from recall_cli.cache.policy.prior import shipped
+from recall_cli.cache.policy.risk_model import shipped
 from recall_cli.cache.policy.static import DEFAULT_TAU, ExactPolicy, StaticPolicy
 from recall_cli.errors import UsageError
 from recall_cli.types import Embedder, Policy

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from recall_cli.cache.recent import Recent
+from recall_cli.cache.entries import Recent
 from recall_cli.cache.stores.sqlite import SqliteStore
 from recall_cli.types import Completion, Entry, Ids, Request, Vector
 

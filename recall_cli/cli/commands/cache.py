@@ -43,7 +43,7 @@ def stats(
     """Show what a store holds: entries, bytes, partitions, and whose vectors they are."""
     with Output(format, json, out) as output:
         from recall_cli.cli.commands.cache_stores import store_alone
-        from recall_cli.measure.store_stats import run
+        from recall_cli.measure.store_logs import run
 
         output.emit(run(store_alone(store)), view)
 
@@ -52,7 +52,7 @@ def stats(
 def reembed(store: StorePath, embedder: options.Embedder = "static") -> None:
     """Embed every stored prompt again with another embedder; answers stay as they are."""
     from recall_cli.cache.embed.registry import make_embedder
-    from recall_cli.cache.stores.upkeep import reembed
+    from recall_cli.cache.stores.sqlite_file import reembed
     from recall_cli.cli.commands.cache_stores import file_alone
     from recall_cli.cli.output import note
 
@@ -152,7 +152,7 @@ def migrate(source: AnyStore, target: AnyStore) -> None:
 
     What is there already is left: a run that was broken off goes on. The source stays as it is.
     """
-    from recall_cli.cache.stores.moving import move
+    from recall_cli.cache.stores.maintenance import move
     from recall_cli.cli.commands.cache_stores import open_named, store_alone
     from recall_cli.cli.output import note
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from recall_cli.cli import options
-from recall_cli.cli.commands import eval_page, eval_view
+from recall_cli.cli.commands import eval_view
 from recall_cli.cli.options import FormatName
 from recall_cli.cli.output import Output
 from recall_cli.cli.render.html import Page
@@ -14,9 +14,9 @@ from recall_cli.cli.render.matplotlib import Picture
 from recall_cli.errors import UsageError
 from recall_cli.types import Result
 
-PAGE = Page("Whether a policy keeps its promise, and what it answers", eval_page.lead, eval_view.view, eval_page.charts)
+PAGE = Page("Whether a policy keeps its promise, and what it answers", eval_view.lead, eval_view.view, eval_view.charts)
 PAIRS = Page(
-    "What tells paraphrases from look-alikes", eval_page.pairs_lead, eval_view.pairs_view, eval_page.pairs_charts
+    "What tells paraphrases from look-alikes", eval_view.pairs_lead, eval_view.pairs_view, eval_view.pairs_charts
 )
 STREAM, POLICY, GATE = "What is replayed", "Policies", "Gate"
 
@@ -152,7 +152,7 @@ def evaluate(
             result = pairs_report.run(pairs, embedder=embedder, tau=tau, verify_on_hit=verify_on_hit, seed=seed)
             _show(result, output, PAIRS, picture)
             return
-        from recall_cli.measure.evaluate import eval_gate
+        from recall_cli.measure.evaluate import evaluate as eval_gate
         from recall_cli.measure.evaluate.policies import GIVEN, POLICIES, Settings
 
         taus = options.cutoffs(tau_for)
@@ -179,7 +179,7 @@ def evaluate(
         )
         result = eval_gate.run_all(plans, progress=output.progress)
         _show(result, output, PAGE, picture)
-        eval_gate.check(result, max_false_hit=max_false_hit, min_hit_rate=min_hit_rate)
+        eval_gate.check_gate(result, max_false_hit=max_false_hit, min_hit_rate=min_hit_rate)
 
 
 def _one_kind(*, pairs: str | None, streams: Sequence[str]) -> None:

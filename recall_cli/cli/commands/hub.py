@@ -163,7 +163,7 @@ def ingest(
     with Output(format, json, out, inputs=[source]) as output:
         from recall_cli.cli.commands.hub_view import ingest_view
         from recall_cli.hub.api.views import report_json
-        from recall_cli.hub.ingest.feed import feed
+        from recall_cli.hub.ingest.pipeline import feed
         from recall_cli.hub.session import local_hub
         from recall_cli.measure.result import new_result
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from recall_cli.cli.output import View, note, warn
 from recall_cli.cli.render.blocks import NONE, Block, Line, count, number, table
 from recall_cli.errors import RecallError
-from recall_cli.hub.ingest.reasons import REASONS
+from recall_cli.hub.ingest.documents import REASONS
 from recall_cli.hub.search.rerank import NO_RERANKER
 from recall_cli.types import Result
 

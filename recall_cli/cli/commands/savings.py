@@ -9,7 +9,6 @@ import typer
 
 from recall_cli.cli import options
 from recall_cli.cli.commands import savings_view as money
-from recall_cli.cli.commands.savings_charts import charts
 from recall_cli.cli.commands.savings_options import (
     Capacity,
     Confidence,
@@ -23,11 +22,11 @@ from recall_cli.cli.commands.savings_options import (
     VerifySample,
     named_columns,
 )
-from recall_cli.cli.commands.savings_tables import column, duration, replay_tables, tier_tables
+from recall_cli.cli.commands.savings_view import charts, column, duration, replay_tables, tier_tables
 from recall_cli.cli.output import Output
 from recall_cli.cli.render.blocks import Block, Line, count, percent, table
 from recall_cli.cli.render.html import Page
-from recall_cli.logs.reasons import words
+from recall_cli.logs.report import words
 from recall_cli.measure.savings.wording import REASONS, model_names, usd
 from recall_cli.types import Result
 

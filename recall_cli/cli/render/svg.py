@@ -1,7 +1,7 @@
-"""Small charts as SVG: bars and lines, with intervals and a target. They scale with the page and need no script.
+"""Charts as SVG: bars, lines, stacked bars, and points in a plane with the intervals of both values.
 
-Colours are the page's CSS variables, so a chart follows its light or dark theme. Every mark has a title that a
-pointer shows, and beside every chart stands a table with the same figures.
+They scale with the page and need no script. Colours are the page's CSS variables, so a chart follows its light or dark
+theme. Every mark has a title that a pointer shows, and beside every chart stands a table with the same figures.
 """
 
 from __future__ import annotations
@@ -285,3 +285,186 @@ def _dot(name: str, point: Point, x: float, y: float, colour: int, form: Format)
 def clipped(label: str) -> str:
     """Return a label that fits the width."""
     return label if len(label) <= MAX_LABEL else label[: MAX_LABEL - 1] + "…"
+
+
+HEIGHT = 210
+RADIUS = 4
+EDGE = 4
+"""Room behind the last tick's name: types differ in width."""
+NAME_ROW = 14
+"""Room for the name of an axis."""
+Ends = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One point."""
+
+    x: float
+    y: float
+    x_interval: Ends | None = None
+    y_interval: Ends | None = None
+    label: str = ""
+    """Written beside it where there is room, and shown to a pointer."""
+    hollow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """Points of one kind: each marked, or all joined to a line."""
+
+    name: str
+    marks: tuple[Mark, ...]
+    colour: int = 0
+    joined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One direction: its name, its ends, its ticks and how its values are written."""
+
+    name: str
+    ends: Ends
+    ticks: tuple[float, ...]
+    form: Format
+    scale: Callable[[float], float] = float
+    """Where a value stands, in any unit: a logarithm, a root."""
+
+    def place(self, value: float) -> float:
+        """Return where a value stands between the ends, 0 to 1; what lies beyond is put on the end."""
+        low, high = self.scale(self.ends[0]), self.scale(self.ends[1])
+        inside = min(max(value, self.ends[0]), self.ends[1])
+        return (self.scale(inside) - low) / (high - low)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneChart:
+    """Clouds over two axes."""
+
+    title: str
+    clouds: tuple[Cloud, ...]
+    across: Axis
+    up: Axis
+    targets: tuple[float, ...] = ()
+    """Values of the axis across at which a dashed line stands."""
+    note: str = ""
+
+    def drawn(self) -> tuple[str, float]:
+        """Return the drawing and its height."""
+        named, high = legend([(cloud.name, cloud.colour) for cloud in self.clouds])
+        top = high + NAME_ROW + TOP
+        floor = top + HEIGHT
+
+        def x(value: float) -> float:
+            return LEFT + self.across.place(value) * (WIDTH - LEFT - RIGHT)
+
+        def y(value: float) -> float:
+            return floor - self.up.place(value) * HEIGHT
+
+        pieces = [named, f'<text x="0" y="{top - TOP + 4:g}" class="ink2">{text(self.up.name)}</text>']
+        for value in self.up.ticks:
+            at = y(value)
+            pieces.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}" class="rule"/>')
+            pieces.append(f'<text x="{LEFT - 6}" y="{at + 4:.1f}" class="ink2 end">{text(self.up.form(value))}</text>')
+        pieces.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{floor}" y2="{floor}" class="axis"/>')
+        pieces += _axis_ticks(self.across, x, floor)
+        middle = (LEFT + WIDTH - RIGHT) / 2
+        pieces.append(f'<text x="{middle:g}" y="{floor + 34:g}" class="ink2 mid">{text(self.across.name)}</text>')
+        for target in self.targets:
+            at = x(target)
+            pieces.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{top}" y2="{floor}" class="target"/>')
+        spots = [(x(mark.x), y(mark.y)) for cloud in self.clouds if not cloud.joined for mark in cloud.marks]
+        taken = [(at - RADIUS, up - RADIUS, at + RADIUS, up + RADIUS) for at, up in spots]
+        for cloud in self.clouds:
+            pieces += self._cloud(cloud, x, y, taken)
+        return "".join(pieces), floor + BOTTOM + NAME_ROW - 6
+
+    def _cloud(
+        self,
+        cloud: Cloud,
+        x: Callable[[float], float],
+        y: Callable[[float], float],
+        taken: list[tuple[float, float, float, float]],
+    ) -> Iterator[str]:
+        if cloud.joined:
+            path = "L".join(f"{x(mark.x):.1f} {y(mark.y):.1f}" for mark in cloud.marks)
+            yield f'<path d="M{path}" class="line{cloud.colour}"/>' if path else ""
+            return
+        for mark in cloud.marks:
+            at, up = x(mark.x), y(mark.y)
+            told = f"{mark.label or cloud.name}: {self.across.form(mark.x)}, {self.up.form(mark.y)}"
+            arms = ""
+            if mark.x_interval is not None:
+                arms += f"M{x(mark.x_interval[0]):.1f} {up:.1f}H{x(mark.x_interval[1]):.1f}"
+            if mark.y_interval is not None:
+                arms += f"M{at:.1f} {y(mark.y_interval[0]):.1f}V{y(mark.y_interval[1]):.1f}"
+            style = f"line{cloud.colour} hollow" if mark.hollow else f"fill{cloud.colour}"
+            drawn = f'<path d="{arms}" class="whisker"/>' if arms else ""
+            yield (
+                f"<g><title>{text(told)}</title>{drawn}"
+                f'<circle cx="{at:.1f}" cy="{up:.1f}" r="9" class="touch"/>'
+                f'<circle cx="{at:.1f}" cy="{up:.1f}" r="{RADIUS}" class="{style}"/></g>'
+            )
+            yield _label(mark.label, at, up, taken)
+
+
+def _label(label: str, at: float, up: float, taken: list[tuple[float, float, float, float]]) -> str:
+    """Return a point's label, to its right or its left, where it covers no other; else nothing."""
+    width = len(label) * LETTER
+    for left, anchor, place in ((at + 8, "", at + 8), (at - 8 - width, " end", at - 8)):
+        box = (left, up - 6, left + width, up + 6)
+        free = all(box[2] < b[0] or box[0] > b[2] or box[3] < b[1] or box[1] > b[3] for b in taken)
+        if label and free and box[0] >= LEFT and box[2] <= WIDTH:
+            taken.append(box)
+            return f'<text x="{place:.1f}" y="{up + 4:.1f}" class="ink2{anchor}">{text(label)}</text>'
+    return ""
+
+
+def _axis_ticks(axis: Axis, x: Callable[[float], float], floor: float) -> Iterator[str]:
+    free = -1e9
+    for value in axis.ticks:
+        name = axis.form(value)
+        at, half = x(value), len(name) * LETTER / 2
+        at = min(max(at, half), WIDTH - half - EDGE)
+        if at - half >= free:
+            free = at + half + 6
+            yield f'<text x="{at:.1f}" y="{floor + 18:g}" class="ink2 mid">{text(name)}</text>'
+
+
+@dataclass(frozen=True, slots=True)
+class StackChart:
+    """One bar a row, all on one scale that starts at 0."""
+
+    title: str
+    parts: tuple[tuple[str, int], ...]
+    """Name and colour of each part."""
+    rows: tuple[tuple[str, tuple[float, ...]], ...]
+    """Label and values, in the order of the parts."""
+    form: Format
+    """How a value is written."""
+    note: str = ""
+    whole: float | None = None
+    """The end of the scale; None: the longest bar, with room for its total behind it."""
+
+    def drawn(self) -> tuple[str, float]:
+        """Return the drawing and its height."""
+        totals = [sum(values) for _, values in self.rows]
+        written = max((len(self.form(total)) for total in totals), default=0) * LETTER
+        room = WIDTH - 2 - (0.0 if self.whole else GAP + written)
+        top = self.whole or max(totals, default=0.0) or 1.0
+        named, high = legend(self.parts)
+        bars = [self._bar(high + at * BAR_PITCH, *row, top, room) for at, row in enumerate(self.rows)]
+        return named + "".join(bars), high + len(self.rows) * BAR_PITCH + 4
+
+    def _bar(self, y: float, label: str, values: tuple[float, ...], top: float, room: float) -> str:
+        pieces = [f'<text x="0" y="{y + 14:g}" class="ink">{text(clipped(label))}</text>']
+        x = 0.0
+        for (name, colour), value in zip(self.parts, values, strict=True):
+            width = max(0.0, value) / top * room  # in this order: room / top of a tiny top is no number
+            told = text(f"{label}, {name}: {self.form(value)}")
+            place = f'x="{x:.1f}" y="{y + 20:g}" width="{width:.1f}" height="{BAR_HEIGHT}"'
+            pieces.append(f'<g><title>{told}</title><rect {place} class="fill{colour}"/></g>')
+            x += width
+        if self.whole is None:
+            pieces.append(f'<text x="{x + GAP:.1f}" y="{y + 32:g}" class="ink2">{text(self.form(sum(values)))}</text>')
+        return "".join(pieces)

@@ -8,19 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recall_cli.errors import StoreAway
-from recall_cli.hub.api.access import Gate
+from recall_cli.hub.api.access import PER_S, Gate, Rate
 from recall_cli.hub.api.ask import BODY_BYTES, Asking
-from recall_cli.hub.api.counts import HubCounts
 from recall_cli.hub.api.errors import INGEST, RECALL
-from recall_cli.hub.api.rate import PER_S, Rate
 from recall_cli.hub.api.result_cache import TTL_S, ResultCache
-from recall_cli.hub.api.routes import Api, Operation
+from recall_cli.hub.api.routes import Api, HubCounts, Operation
 from recall_cli.hub.api.tokens import Tokens
 from recall_cli.hub.api.write import BATCH_BYTES, DOCUMENT_BYTES, Writing
 from recall_cli.hub.search.embedders import hub_embedder
 from recall_cli.hub.search.rerank import NO_RERANKER, make_reranker
-from recall_cli.hub.stores.open import Place
-from recall_cli.hub.stores.served import Hubs
+from recall_cli.hub.stores.open import Hubs, Place
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute

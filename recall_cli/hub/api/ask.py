@@ -1,27 +1,177 @@
-"""Asking a hub over HTTP: a question to a kept, a joined or a fresh answer, whole or in steps."""
+"""Asking a hub over HTTP: a question to a kept, a joined or a fresh answer, whole or in steps.
+
+Whoever asks the same while an answer is computed follows that computation and gets the same steps: what was found at
+once, then the reranked order when it is there. Texts are sent once. The second order names chunks; the first event
+holds them all, and an answer put together from the events equals the plain one.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import unicodedata
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from recall_cli.hub.api.access import Entry, Gate
-from recall_cli.hub.api.counts import HubCounts
-from recall_cli.hub.api.errors import RECALL, unavailable
-from recall_cli.hub.api.flight import Flight, Flights
-from recall_cli.hub.api.http import NO_STORE, PRIVATE, as_refusal, read_json, refusal_json, respond
+from recall_cli.hub.api.errors import (
+    NDJSON,
+    NO_STORE,
+    PRIVATE,
+    RECALL,
+    as_refusal,
+    read_json,
+    refusal_json,
+    respond,
+    unavailable,
+)
 from recall_cli.hub.api.question import read_question
 from recall_cli.hub.api.result_cache import ResultCache
-from recall_cli.hub.api.routes import GONE, Call
-from recall_cli.hub.api.stream import WRITERS, events, wanted
-from recall_cli.hub.api.views import answer_json, hub_json
+from recall_cli.hub.api.routes import GONE, Call, HubCounts
+from recall_cli.hub.api.views import about, answer_json, hub_json, match_json, outcome, scores_json
 from recall_cli.hub.models import Answer, HubInfo, Question, Visibility
 
 if TYPE_CHECKING:
     from starlette.responses import Response
+
+
+class Flight:
+    """A stream of answers, the last one final, computed once.
+
+    It runs while anybody follows, and is cancelled when the last follower has gone: a reranker whose order nobody
+    reads is not paid for. Belongs to one event loop.
+    """
+
+    def __init__(self, steps: AsyncIterator[Answer]) -> None:
+        self._steps = steps
+        self._seen: list[Answer] = []
+        self._moved = asyncio.Event()
+        self._followers = 0
+        self.task = asyncio.get_running_loop().create_task(self._run())
+        self.task.add_done_callback(self._ended)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, or is being cancelled."""
+        return self.task.done() or self.task.cancelling() > 0
+
+    async def follow(self) -> AsyncGenerator[Answer, None]:
+        """Yield every step, also those that came before. Raises what the computation raised."""
+        self._followers += 1
+        at = 0
+        try:
+            while True:
+                if at < len(self._seen):
+                    yield self._seen[at]
+                    at += 1
+                elif self.task.done():
+                    self.task.result()
+                    return
+                else:
+                    await self._moved.wait()
+        finally:
+            self._followers -= 1
+            if not self._followers:
+                self.task.cancel()
+
+    async def last(self) -> Answer:
+        """Return the final answer."""
+        async with aclosing(self.follow()) as steps:
+            found = [answer async for answer in steps]
+        return found[-1]
+
+    async def _run(self) -> None:
+        async for answer in self._steps:
+            self._seen.append(answer)
+            self._wake()
+
+    def _wake(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            task.exception()  # looked at: when all followers have gone, nobody else does
+        self._wake()
+
+
+class Flights:
+    """The computations under way, by what they compute."""
+
+    def __init__(self) -> None:
+        self._flights: dict[bytes, Flight] = {}
+
+    def __len__(self) -> int:
+        return len(self._flights)
+
+    def join(self, key: bytes) -> Flight | None:
+        """Return the computation of this key that is under way, None when there is none. Follow it at once."""
+        flight = self._flights.get(key)
+        return None if flight is None or flight.is_over else flight
+
+    def start(self, key: bytes, steps: AsyncIterator[Answer]) -> Flight:
+        """Begin a computation that others can join until it is over. Follow it at once."""
+        flight = self._flights[key] = Flight(steps)
+
+        def forget(task: asyncio.Task[None]) -> None:
+            if self._flights.get(key) is flight:
+                del self._flights[key]
+
+        flight.task.add_done_callback(forget)
+        return flight
+
+
+Event = dict[str, Any]
+
+SSE = "text/event-stream"
+
+
+async def events(answers: AsyncIterator[Answer], request_id: str) -> AsyncIterator[Event]:
+    """Yield the events of an answer: meta, union, reranked (where the order has changed hands), done."""
+    first = latest = None
+    async for latest in answers:
+        if first is None:
+            first = latest
+            yield {"event": "meta", **about(first), "request_id": request_id}
+            yield {"event": "union", "results": [match_json(match) for match in first.results]}
+    assert latest is not None
+    if latest is not first:
+        yield {
+            "event": "reranked",
+            "order": [match.passage.chunk_id for match in latest.results],
+            "scores": {str(m.passage.chunk_id): {"score": m.score, **scores_json(m)} for m in latest.results},
+        }
+    yield {"event": "done", **outcome(latest)}
+
+
+def ndjson(event: Event) -> bytes:
+    """Return an event as a line."""
+    return orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def sse(event: Event) -> bytes:
+    """Return an event as a server-sent one: the same JSON, and its name where EventSource looks for it."""
+    return b"event: %s\ndata: %s\n\n" % (event["event"].encode(), orjson.dumps(event))
+
+
+WRITERS: dict[str, Callable[[Event], bytes]] = {NDJSON: ndjson, SSE: sse}
+
+
+def wanted(accept: str, stream: bool) -> str | None:
+    """Return the media type of the stream that a caller asks for, None for a plain answer.
+
+    :param accept: its Accept header.
+    :param stream: what its body says; with it, any stream will do, and NDJSON is the one.
+    """
+    named = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+    for kind in named:
+        if kind in WRITERS:
+            return kind
+    return NDJSON if stream else None
+
 
 BODY_BYTES = 64 << 10
 

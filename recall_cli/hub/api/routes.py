@@ -1,7 +1,8 @@
-"""`/api/hub/...`: the routes, and what every request to them goes through.
+"""`/api/hub/...`: the routes, what every request to them goes through, and what is counted of them.
 
 Method and size, then the hub, then the token and its right, then the rate, then the body, then the answer: a caller
-who may not ask learns nothing from what it asks.
+who may not ask learns nothing from what it asks. No hub's name is in the counts: more people may read them than the
+hubs.
 """
 
 from __future__ import annotations
@@ -9,18 +10,19 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from recall_cli.hub.api.access import Entry, Gate
-from recall_cli.hub.api.counts import HubCounts
-from recall_cli.hub.api.errors import Refusal, not_allowed
-from recall_cli.hub.api.http import (
+from recall_cli.hub.api.errors import (
     Gone,
+    Refusal,
     as_refusal,
     check_size,
+    not_allowed,
     read_body,
     refusal_headers,
     refusal_json,
@@ -28,12 +30,58 @@ from recall_cli.hub.api.http import (
     while_there,
 )
 from recall_cli.hub.api.tokens import WELL_KNOWN, Tokens, challenge
+from recall_cli.util.histogram import Histogram
 
 if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import BaseRoute
     from starlette.types import Receive, Scope, Send
+
+
+class HubCounts:
+    """The numbers of all hubs of one server; worded for Prometheus by whoever shows its own."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, int]] = Counter()
+        """By operation and status."""
+        self.latency: dict[str, Histogram] = {}
+        """By operation."""
+        self.results: Counter[str] = Counter()
+        """Where answers came from: cache, joined (another's computation) or computed."""
+        self.reranks: Counter[str] = Counter()
+        """How reranking ended: ok, or why not."""
+
+    def finished(self, operation: str, status: int, seconds: float) -> None:
+        """Count one request."""
+        self.requests[operation, status] += 1
+        histogram = self.latency.get(operation)
+        if histogram is None:
+            histogram = self.latency[operation] = Histogram()
+        histogram.add(seconds)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric families, as prometheus-client wants them."""
+        from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+
+        requests = CounterMetricFamily("recall_hub_requests", "Requests to hubs.", labels=["operation", "status"])
+        for (operation, status), n in self.requests.items():
+            requests.add_metric([operation, str(status)], n)
+        yield requests
+        waits = HistogramMetricFamily("recall_hub_latency_seconds", "Time by operation.", labels=["operation"])
+        for operation, histogram in self.latency.items():
+            waits.add_metric([operation], histogram.buckets(), histogram.sum)
+        yield waits
+        for name, help, counts in (
+            ("results", "Answers by where they came from.", self.results),
+            ("reranks", "Reranker calls by how they ended.", self.reranks),
+        ):
+            family = CounterMetricFamily(f"recall_hub_{name}", help, labels=["kind"])
+            for kind, n in counts.items():
+                family.add_metric([kind], n)
+            yield family
+
 
 PREFIXES = ("/api/hub/", f"{WELL_KNOWN}/api")
 """Paths under which everything is the hub's."""

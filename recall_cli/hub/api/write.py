@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from recall_cli.hub.api.access import Entry
-from recall_cli.hub.api.errors import Refusal, impossible, malformed
-from recall_cli.hub.api.http import NDJSON, NO_STORE, check_type, decoded, read_json, respond
+from recall_cli.hub.api.errors import (
+    NDJSON,
+    NO_STORE,
+    Refusal,
+    check_type,
+    decoded,
+    impossible,
+    malformed,
+    read_json,
+    respond,
+)
 from recall_cli.hub.api.routes import Call
 from recall_cli.hub.api.views import report_json
 from recall_cli.hub.ingest.documents import MAX_ID_CHARS, MAX_TITLE_CHARS, MAX_URL_CHARS

@@ -1,4 +1,9 @@
-"""One file, or one row, to a document; or the reason why it is none."""
+"""One file, or one row, to a document; or the reason why it is none, which has words here too.
+
+Front matter is what a file says of itself between `---` lines before its text. A YAML library reads it, for people
+write all that YAML allows. Its base loader makes nothing but text of values: an id `007` keeps its zeros, and a title
+`yes` is no truth value.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +13,77 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from recall_cli.hub.ingest import frontmatter, html
+from recall_cli.hub.ingest import html
 from recall_cli.hub.ingest.decode import decode, is_binary
 from recall_cli.hub.models import Document
 from recall_cli.logs.times import EPOCH_MIN, dated, parse_time
 from recall_cli.types import Json
+
+MAX_CHARS = 64 << 10
+"""Of a block; a longer one is no front matter."""
+
+_BLOCK = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+
+
+def split(text: str) -> tuple[dict[str, str], str]:
+    """Return the facts, by name, and the text after them; no facts and the whole text where there is no such block.
+
+    Only plain values are facts: lists and tables have no place in a document's title, URL, id or date. A block that is
+    no YAML is a part of the text.
+    """
+    found = _BLOCK.match(text, 0, MAX_CHARS)
+    # A block that ends where the look does may go on behind it.
+    if found is None or found.end() == MAX_CHARS:
+        return {}, text
+    facts = _load(found.group(1))
+    if facts is None:
+        return {}, text
+    return facts, text[found.end() :]
+
+
+def _load(block: str) -> dict[str, str] | None:
+    import yaml
+
+    loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    try:
+        value = yaml.load(block, loader)
+    except (yaml.YAMLError, RecursionError):
+        return None
+    if value == "" or value is None:
+        return {}
+    if not isinstance(value, dict):
+        return None
+    return {
+        name.lower(): item.strip()
+        for name, item in value.items()
+        if isinstance(name, str) and isinstance(item, str) and item.strip()
+    }
+
+
+REASONS = {
+    "binary": "no text, but binary data",
+    "duplicate_id": "under an id that came before",
+    "empty": "without text",
+    "hidden": "hidden files and folders",
+    "id_too_long": "with an id that is too long",
+    "line_too_long": "lines that are too long",
+    "link_to_outside": "links that lead out of the folder",
+    "malformed_json": "lines that are no JSON",
+    "no_id": "without an id",
+    "no_text": "without a text",
+    "no_url_or_path": "rows without a URL or a path",
+    "not_a_file": "no files, but pipes or devices",
+    "not_an_object": "lines that are no object",
+    "other_type": "files of another type",
+    "path_to_outside": "paths that lead out of the folder",
+    "path_without_folder": "paths on standard input",
+    "too_large": "files over 32 MiB",
+    "too_tangled": "pages that take too long to read",
+    "unknown_encoding": "not UTF-8, and nothing says what",
+    "unreadable": "that could not be read",
+}
+"""By the code that counts are kept and sent under."""
+
 
 MARKDOWN = frozenset((".md", ".markdown", ".mdx"))
 HTML = frozenset((".html", ".htm", ".xhtml"))
@@ -84,7 +155,7 @@ def from_file(
     text = decode(data, declared=html.declared_charset(data) if is_page else "", fallback=encoding)
     if text is None:
         return UNKNOWN_ENCODING
-    facts, text = frontmatter.split(text)
+    facts, text = split(text)
     if is_page:
         page = read_page(text)
         if page is None:

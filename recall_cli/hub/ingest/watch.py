@@ -19,19 +19,15 @@ from itertools import chain
 from recall_cli.errors import InputError, RecallError
 from recall_cli.hub.ingest.decode import check_encoding
 from recall_cli.hub.ingest.documents import UNREAD, Intake
-from recall_cli.hub.ingest.feed import warnings, with_skipped
-from recall_cli.hub.ingest.files import File, find_files
 from recall_cli.hub.ingest.html_worker import PageReader
-from recall_cli.hub.ingest.pipeline import ingest
-from recall_cli.hub.ingest.sources import read_file
+from recall_cli.hub.ingest.pipeline import ingest, warnings, with_skipped
+from recall_cli.hub.ingest.sources import File, find_files, read_file
 from recall_cli.hub.models import Document, HubEngine, Report
-from recall_cli.hub.pulse import Pulse, write_pulse
 from recall_cli.hub.search.embedders import hub_embedder
 from recall_cli.hub.search.pipeline import Hub
-from recall_cli.hub.session import find_hub
-from recall_cli.hub.stores.open import DatabasePlace, Place, pulse_folder
-from recall_cli.hub.stores.served import Hubs
-from recall_cli.logs.clean import clean
+from recall_cli.hub.session import Pulse, find_hub, write_pulse
+from recall_cli.hub.stores.open import DatabasePlace, Hubs, Place, pulse_folder
+from recall_cli.logs.report import clean
 from recall_cli.types import Embedder, Warn
 
 INTERVAL_S = 2.0

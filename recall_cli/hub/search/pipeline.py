@@ -26,8 +26,7 @@ from recall_cli.hub.models import (
     RerankError,
     Source,
 )
-from recall_cli.hub.search.fusion import best_of_documents, fused, order, union
-from recall_cli.hub.search.whiten import SAMPLE, Whitening
+from recall_cli.hub.search.fusion import SAMPLE, Whitening, best_of_documents, fused, order, union
 from recall_cli.types import Embedder, Ids, Vector
 
 RERANKED = 30

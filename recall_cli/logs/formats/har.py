@@ -7,10 +7,10 @@ import binascii
 import zlib
 from typing import Any
 
+from recall_cli.logs.files import GZIP_MAGIC
 from recall_cli.logs.formats.base import Adapter, Found, Pair
 from recall_cli.logs.json_path import decoded, dig, text
 from recall_cli.logs.record import status_of
-from recall_cli.logs.unpack import GZIP_MAGIC
 from recall_cli.types import Json
 
 CALLS = ("/completions", "/messages", "/responses")

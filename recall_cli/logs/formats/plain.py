@@ -10,8 +10,8 @@ from recall_cli.logs.bodies import completion, from_messages
 from recall_cli.logs.formats.base import NO_TEXT, Adapter, Found, Pair
 from recall_cli.logs.json_path import decoded, dig, first, money, number, text, truth, whole
 from recall_cli.logs.record import dialect, status_of
-from recall_cli.logs.spans import END, LATENCY, START
 from recall_cli.logs.tenants import TENANT
+from recall_cli.logs.times import END, LATENCY, START
 from recall_cli.logs.usage import exclusive, inclusive
 from recall_cli.types import Json, Usage
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recall_cli import stats
-from recall_cli.cache.index.index import make_index
+from recall_cli.cache.index.auto import make_index
 from recall_cli.errors import GateFailed
 from recall_cli.measure.ann.data import Cell, Truth
 from recall_cli.measure.ann.plan import Build, Plan, Setting

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 from recall_cli.cache.embed.registry import DEFAULT_EMBEDDER
-from recall_cli.cache.index.index import make_index
+from recall_cli.cache.index.auto import make_index
 from recall_cli.cache.policy.static import DEFAULT_TAU, check_tau
 from recall_cli.errors import UsageError
 from recall_cli.measure.ann.data import Clusters

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from recall_cli import stats
-from recall_cli.cache.index.index import index_spec
+from recall_cli.cache.index.auto import index_spec
 from recall_cli.errors import GateFailed, UsageError
 from recall_cli.measure.ann import ann_bench
 from recall_cli.measure.ann.plan import Plan, Setting, filled, settings

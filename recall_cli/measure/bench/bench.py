@@ -11,8 +11,7 @@ import numpy as np
 from recall_cli.cache.cache import Cache
 from recall_cli.cache.embed.registry import make_embedder, reference_model
 from recall_cli.cache.embed.static import TableEmbedder
-from recall_cli.cache.index.auto import AutoIndex
-from recall_cli.cache.index.index import index_maker
+from recall_cli.cache.index.auto import AutoIndex, index_maker
 from recall_cli.cache.policy.registry import vetoes_of
 from recall_cli.cache.policy.static import DEFAULT_TAU, StaticPolicy
 from recall_cli.cache.request import text_request
@@ -20,10 +19,16 @@ from recall_cli.cache.stores.sqlite import SqliteStore
 from recall_cli.errors import GateFailed, UsageError
 from recall_cli.measure import inputs, prompts, workload
 from recall_cli.measure.bench import correctness
-from recall_cli.measure.bench.bench_opinion import prepared
-from recall_cli.measure.bench.bench_warnings import warnings
-from recall_cli.measure.bench.policy import ADAPTIVE, STATIC, Teacher, decision_arms, lesson_warnings, over_static
-from recall_cli.measure.bench.rows import REFERENCE, Case, ratios, reference_row, row
+from recall_cli.measure.bench.policy import (
+    ADAPTIVE,
+    STATIC,
+    Teacher,
+    decision_arms,
+    lesson_warnings,
+    over_static,
+    prepared,
+)
+from recall_cli.measure.bench.rows import REFERENCE, Case, ratios, reference_row, row, warnings
 from recall_cli.measure.result import new_result
 from recall_cli.measure.timing import Arm, interleave, one_thread, sketch, timer_floor_ns
 from recall_cli.types import Embedder, Progress, Put, Result, Vector, Warn

@@ -2,29 +2,79 @@
 
 A policy that has learned nothing serves nothing semantic and would be cheap to ask. So it is taught first, by
 a stream of generated questions with known answers (`measure.synthetic.text`) replayed through it; what it then
-answers to the bench's own prompts is not answered by heart.
+answers to the bench's own prompts is not answered by heart. A second opinion is asked of labelled queries and the
+entries that tempt them: what it costs and what it refuses.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from recall_cli import stats
+from recall_cli.cache.answers.second_opinion import SecondOpinion, opinion_of
 from recall_cli.cache.cache import Cache
 from recall_cli.cache.policy.adaptive import AdaptivePolicy
 from recall_cli.cache.policy.registry import make_policy
 from recall_cli.cache.policy.risk_bound import NOTHING
 from recall_cli.cache.policy.static import StaticPolicy
 from recall_cli.cache.request import text_request
+from recall_cli.errors import UsageError
 from recall_cli.measure.bench.rows import Case
 from recall_cli.measure.evaluate.replay import Trace, replay
 from recall_cli.measure.evaluate.streams import Classes
+from recall_cli.measure.prompts import Kind, Query, Workload
 from recall_cli.measure.synthetic import text as textworld
-from recall_cli.measure.timing import Arm, difference, ratio
+from recall_cli.measure.timing import Arm, difference, microseconds, ratio
 from recall_cli.types import Embedder, Ids, Index, Policy, Request, Vector, Warn
+
+CALLS = 1_000
+WARMUP = 20
+
+
+def prepared(work: Workload, name: str) -> Callable[[], dict[str, Any]] | None:
+    """Return what measures an opinion; None when none is asked.
+
+    Raises UsageError or EmbedderError for one that cannot be asked: before anything is timed.
+    """
+    opinion = opinion_of(name)
+    if opinion is None:
+        return None
+    asked = work.compared()
+    if not asked:
+        raise UsageError("a second opinion is measured on labelled prompts, and these have no labels")
+    return partial(_measured, asked, name, opinion)
+
+
+def _measured(asked: Sequence[tuple[Query, str]], name: str, opinion: SecondOpinion) -> dict[str, Any]:
+    """Return microseconds of an opinion and the share it agrees to, by kind of query.
+
+    The stored text was read before, as a popular entry's was; the new one never.
+    """
+    agreed: Counter[Kind] = Counter()
+    for query, entry in asked:
+        agreed[query.kind] += opinion.agrees(query.text, entry)
+    # A mark the query did not end in makes it a new text to the opinion, and hardly another length.
+    turns = range(-(-CALLS // len(asked)) + 1)
+    fresh = [(f"{query.text} .{turn}", entry) for turn in turns for query, entry in asked]
+    arm = Arm("opinion", lambda pair: opinion.agrees(*pair), fresh)
+    arm.block(WARMUP)
+    arm.samples += arm.block(CALLS)[0]
+    return {
+        "name": name,
+        "us": microseconds(arm),
+        "agrees": {
+            str(kind): {"agreed": agreed[kind], "n": n, "rate": agreed[kind] / n,
+                        "rate_interval": list(stats.wilson(agreed[kind], n))}
+            for kind, n in Counter(query.kind for query, _ in asked).items()
+        },
+    }  # fmt: skip
+
 
 STATIC, ADAPTIVE = "static", "adaptive"
 

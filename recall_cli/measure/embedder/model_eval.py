@@ -2,7 +2,8 @@
 
 "Right" means of the same intent: a proxy for "the same answer" that is too kind (slots differ), so read
 the rows as a comparison of embedders, not as the error rate of a cache. Every embedder sees the same
-pairs, the same entries, the same halves and the same resamples: their differences are paired.
+pairs, the same entries, the same halves and the same resamples: their differences are paired. Cost is microseconds a
+prompt, one at a time on one thread, and bytes on the disk.
 """
 
 from __future__ import annotations
@@ -10,16 +11,15 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from recall_cli.cache.embed.registry import make_embedder
+from recall_cli.cache.embed.registry import MODEL_FILES, make_embedder, model_folder
 from recall_cli.errors import InputError, UsageError
-from recall_cli.measure.embedder import model_cost
 from recall_cli.measure.embedder import pair_sets as model_pairs
 from recall_cli.measure.embedder.pair_sets import Graded, PairData
 from recall_cli.measure.embedder.scores import (
@@ -32,7 +32,47 @@ from recall_cli.measure.embedder.scores import (
     sample_pairs,
 )
 from recall_cli.measure.result import new_result
+from recall_cli.measure.timing import Arm, interleave, microseconds, one_thread, ratio
 from recall_cli.types import Embedder, Progress, Result
+
+WORDS = range(8, 17)
+"""Words of the prompts that are timed: the length of a question, about 12."""
+CALLS = 1_000
+ROUND = 25
+
+
+def cost_rows(embedders: Mapping[str, Embedder], *, seed: int = 0, calls: int = CALLS) -> list[dict[str, Any]]:
+    """Return one row an embedder, all timed in turns; `time_ratio` is its median over the first one's."""
+    from recall_cli.measure.workload import bundled
+
+    texts = [query.text for query in bundled().queries if len(query.text.split()) in WORDS]
+    with one_thread():
+        arms = {name: Arm(name, embedder.embed, texts) for name, embedder in embedders.items()}
+        interleave(list(arms.values()), calls=calls, warmup=len(texts), seed=seed, block=ROUND)
+    base = next(iter(arms.values()))
+    return [
+        {
+            "measure": "cost",
+            "data": "bundled prompts of 8 to 16 words",
+            "embedder": name,
+            "embed_us": microseconds(arm),
+            "time_ratio": None if arm is base else ratio(arm, base, seed),
+            "bytes": disk_bytes(name, embedders[name]),
+        }
+        for name, arm in arms.items()
+    ]
+
+
+def disk_bytes(name: str, embedder: Embedder) -> int | None:
+    """Return the bytes of a model's files; None when nobody knows where they are."""
+    if name == "hash-v1":
+        return 0
+    known: int | None = getattr(embedder, "bytes", None)
+    folder = model_folder(name)
+    if known is not None or not folder.is_dir():
+        return known
+    return sum((folder / file).stat().st_size for file in MODEL_FILES if (folder / file).is_file())
+
 
 BUDGETS = (0.005, 0.01, 0.05)
 SHARES = ("queries", "hits")
@@ -99,7 +139,7 @@ def run(
             found = model_pairs.rows(embedder, what, seed, resamples)
         rows += [head | row for row in found]
     _compare(rows, embedders[0])
-    result.rows = rows + (model_cost.rows(made, seed=seed) if timed else [])
+    result.rows = rows + (cost_rows(made, seed=seed) if timed else [])
     result.summary = {"baseline": embedders[0], "interval_level": 0.95, "right_means": "same intent"}
     return result
 

@@ -16,9 +16,8 @@ import numpy as np
 from recall_cli import stats
 from recall_cli.errors import InputError
 from recall_cli.measure.embedder.scores import Sampled, resampled_counts
-from recall_cli.measure.evaluate.pairs import SIDES, Pair, load_pairs, pairs_of
+from recall_cli.measure.evaluate.pairs import SIDES, Pair, finite, first, left_out, load_pairs, pairs_of, rows_of
 from recall_cli.measure.evaluate.pairs_eval import DECIMALS, FALSE_HITS, groups, score, similarities
-from recall_cli.measure.evaluate.pairs_rows import finite, first, left_out, rows_of
 from recall_cli.measure.prompts import read_text, standard_input
 from recall_cli.types import Embedder, Warn
 

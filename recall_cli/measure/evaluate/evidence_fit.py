@@ -3,7 +3,7 @@
 How a set was built must not be learned. So each set has a level of its own (its share of wrong answers)
 and slopes of its own along similarity and overlap (whether its traps, or its true pairs, look more
 alike); what is kept is what the sets have in common. Every family of sets weighs the same, and so do
-the two classes in each; signs are held (`cache.policy.prior.SIGNS`); a ridge pulls towards CENTRE. Each number
+the two classes in each; signs are held (`cache.policy.risk_model.SIGNS`); a ridge pulls towards CENTRE. Each number
 is reported with the set's family left out as well.
 """
 
@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recall_cli import stats
-from recall_cli.cache.answers import doubts
+from recall_cli.cache.answers import second_opinion
 from recall_cli.cache.embed.registry import make_embedder
-from recall_cli.cache.policy import prior as prior_module
-from recall_cli.cache.policy.prior import FEATURES, FIELDS, SIGNS, Prior
+from recall_cli.cache.policy import risk_model as prior_module
+from recall_cli.cache.policy.risk_model import FEATURES, FIELDS, SIGNS, Prior
 from recall_cli.measure.embedder.model_eval import default_folder
 from recall_cli.measure.embedder.scores import area, ladder
 from recall_cli.measure.evaluate import evidence_sets
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
 
 VERSION = "1"
-ALL_SIGNS = {**SIGNS, **doubts.SIGNS}
+ALL_SIGNS = {**SIGNS, **second_opinion.SIGNS}
 """With those of the second opinion's fields, whose numbers and roles have the signs of the prior's."""
 CENTRE = {
     "closeness": -0.5,
@@ -58,7 +58,7 @@ RIDGE = 60.0
 them together much. Weaker pulls fit the sets at hand better and, with a family left out, that family worse."""
 OWN_RIDGE = 1.0
 """Pull on a set's own slopes: hardly any."""
-OWN = ("closeness", "overlap", doubts.MEANING)
+OWN = ("closeness", "overlap", second_opinion.MEANING)
 """The fields along which a set has its own slope."""
 FAMILY_ROWS = 400.0
 HELD = 1e9

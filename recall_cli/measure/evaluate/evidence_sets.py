@@ -16,7 +16,7 @@ import numpy as np
 
 from recall_cli.cache.evidence.evidence import evidence
 from recall_cli.cache.evidence.text_features import facts
-from recall_cli.cache.policy.prior import FIELDS, row
+from recall_cli.cache.policy.risk_model import FIELDS, row
 from recall_cli.errors import InputError
 from recall_cli.measure.embedder.model_eval import Labelled, load
 from recall_cli.measure.embedder.scores import nearest_pairs, sample_pairs

@@ -1,4 +1,7 @@
-"""The policies that `recall eval` sets side by side, and one run of all of them over one stream."""
+"""The policies that `recall eval` sets side by side, and one run of all of them over one stream.
+
+All static cutoffs are replayed at once, and hindsight says which of them it would have chosen.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,150 @@ from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from recall_cli.cache.answers.second_opinion import SecondOpinion, opinion_of
 from recall_cli.cache.policy.adaptive import AdaptivePolicy
-from recall_cli.cache.policy.prior import shipped
 from recall_cli.cache.policy.registry import vetoes_of
+from recall_cli.cache.policy.risk_model import shipped
 from recall_cli.cache.policy.static import DEFAULT_TAU, StaticPolicy
 from recall_cli.errors import UsageError
-from recall_cli.measure.evaluate import eval_static
-from recall_cli.measure.evaluate.replay import Agrees, Stream, Tally, Trace, replay
+from recall_cli.measure.evaluate.replay import Agrees, Relation, Stream, Tally, Trace, replay
 from recall_cli.types import Evidence, Verdict
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+TAUS = (*np.round(np.arange(0.30, 0.90, 0.01), 3).tolist(), *np.round(np.arange(0.90, 1.0, 0.005), 3).tolist())
+"""The cutoffs that are tried: finer near 1, where most embedders keep their paraphrases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What each static cutoff did, each with a cache of its own. Cells are as in Tally."""
+
+    hits: Ints
+    """Shape (cutoffs, 2 * namespaces)."""
+    wrong: Ints
+    unsure: Ints
+    queries: Ints
+    exact: Ints
+    """Shape (cutoffs, namespaces)."""
+
+
+def grid(trace: Trace, taus: tuple[float, ...] = TAUS) -> Grid:
+    """Replay every cutoff: the nearest stored question is served when it is close enough, else stored."""
+    stream = trace.stream
+    spaces, cutoffs = len(stream.namespaces), np.array(taus)[:, None]
+    hits = np.zeros((len(taus), 2 * spaces), dtype=np.int64)
+    wrong, unsure, queries = np.zeros_like(hits), np.zeros_like(hits), np.zeros_like(hits)
+    exact = np.zeros((len(taus), spaces), dtype=np.int64)
+    for members in trace.partitions:
+        space = trace.space[int(members[0])]
+        place = {int(row): i for i, row in enumerate(members)}
+        vectors, answers = stream.vectors[members], stream.answer[members]
+        held = np.zeros((len(taus), len(members)), dtype=bool)
+        for i, row in enumerate(members.tolist()):
+            cell = 2 * space + trace.half[row]
+            repeated = np.zeros(len(taus), dtype=bool)
+            for twin in trace.twins[row]:
+                repeated |= held[:, place[twin]]
+            similarities = vectors[:i] @ vectors[i]
+            near = np.flatnonzero(similarities >= taus[0])
+            near = near[np.argsort(-similarities[near], kind="stable")]
+            served = np.zeros(len(taus), dtype=bool)
+            if len(near):
+                stored = held[:, near]
+                first = stored.argmax(axis=1)
+                close = similarities[near[first]] >= cutoffs[:, 0]
+                served = stored[np.arange(len(taus)), first] & close & ~repeated
+                for one in np.unique(near[first][served]).tolist():
+                    if trace.refusal(row, int(members[one])):
+                        served &= near[first] != one
+                hits[:, cell] += served
+                if stream.same is None:
+                    wrong[:, cell] += served & (answers[near[first]] != answers[i])
+                else:
+                    rights = _judged(stream.same, row, members[near[first]], served)
+                    wrong[:, cell] += rights == WRONG
+                    unsure[:, cell] += rights == UNSURE
+            held[:, i] = ~served & ~repeated
+            queries[:, cell] += ~repeated
+            exact[:, space] += repeated
+    return Grid(hits, wrong, unsure, queries, exact)
+
+
+RIGHT, WRONG, UNSURE = 0, 1, 2
+
+
+def _judged(same: Relation, i: int, served_by: Ints, served: NDArray[np.bool_]) -> Ints:
+    """Return what each cutoff's hit was; RIGHT where there is none. Each pair is asked for once."""
+    rights = np.full(len(served), RIGHT)
+    for j in np.unique(served_by[served]).tolist():
+        found = same(i, j)
+        if not found:
+            rights[served & (served_by == j)] = UNSURE if found is None else WRONG
+    return rights
+
+
+def at(table: Grid, choice: int) -> Tally:
+    """Return the tally of one cutoff for all namespaces."""
+    return _tally_of(table, np.full(table.exact.shape[1], choice))
+
+
+def best(table: Grid, target: float) -> Tally:
+    """Return the tally of the cutoff with the most hits that held the target: nobody knows it beforehand."""
+    choice = _most(table, slice(None), target)
+    return _none(table) if choice is None else at(table, choice)
+
+
+def oracle(table: Grid, target: float) -> Tally:
+    """Return the same, chosen for each namespace by itself."""
+    spaces = table.exact.shape[1]
+    chosen = [_most(table, cells, target) for cells in (slice(2 * space, 2 * space + 2) for space in range(spaces))]
+    if all(choice is None for choice in chosen):
+        return _none(table)
+    tally = _tally_of(table, np.array([0 if choice is None else choice for choice in chosen]))
+    for space, choice in enumerate(chosen):
+        if choice is None:
+            # Without a cutoff that holds, everything in it is a miss.
+            for cell in (2 * space, 2 * space + 1):
+                tally.hits[cell] = tally.wrong[cell] = tally.unsure[cell] = 0
+    return tally
+
+
+def _most(table: Grid, cells: slice, target: float) -> int | None:
+    hits, wrong, unsure = (counts[:, cells].sum(axis=1) for counts in (table.hits, table.wrong, table.unsure))
+    judged = hits - unsure
+    fits = (judged > 0) & (wrong <= target * judged)
+    return int(np.where(fits, hits, -1).argmax()) if fits.any() else None
+
+
+def _tally_of(table: Grid, choices: Ints) -> Tally:
+    cells = np.arange(table.hits.shape[1])
+    rows = choices[cells // 2]
+    return Tally(
+        queries=table.queries[rows, cells].tolist(),
+        hits=table.hits[rows, cells].tolist(),
+        wrong=table.wrong[rows, cells].tolist(),
+        unsure=table.unsure[rows, cells].tolist(),
+        exact=int(table.exact[choices, np.arange(table.exact.shape[1])].sum()),
+    )
+
+
+def _none(table: Grid) -> Tally:
+    """Return the tally of serving nothing semantic: as at the highest cutoff, without its hits."""
+    tally = at(table, len(table.hits) - 1)
+    tally.hits = [0] * len(tally.hits)
+    tally.wrong = [0] * len(tally.wrong)
+    tally.unsure = [0] * len(tally.unsure)
+    tally.feasible = False
+    return tally
+
 
 STATIC, BEST, ORACLE, NAIVE, ADAPTIVE = "static@0.8", "static@best", "oracle/namespace", "naive/namespace", "adaptive"
 GIVEN = "static"
@@ -80,7 +214,7 @@ class Outcome:
     namespaces: tuple[str, ...]
     tallies: Mapping[tuple[str, float], Tally]
     """By policy and target."""
-    grid: eval_static.Grid
+    grid: Grid
 
 
 class NaivePolicy:
@@ -141,7 +275,7 @@ def run_seed(source: Source, seed: int, settings: Settings) -> Outcome:
         stream.agrees = reader(opinion, stream.prompts)
     trace = Trace(stream)
     luck = np.random.default_rng([seed, 1]).random((len(stream), 2))
-    table = eval_static.grid(trace)
+    table = grid(trace)
     tallies: dict[tuple[str, float], Tally] = {}
     for target in settings.targets:
         for policy in settings.policies:
@@ -163,15 +297,13 @@ def reader(opinion: SecondOpinion, prompts: Sequence[str] | None) -> Agrees:
     return lambda i, j: opinion.agrees(texts[i], texts[j])
 
 
-def _tally(
-    policy: str, target: float, trace: Trace, table: eval_static.Grid, luck: Any, seed: int, settings: Settings
-) -> Tally:
+def _tally(policy: str, target: float, trace: Trace, table: Grid, luck: Any, seed: int, settings: Settings) -> Tally:
     if policy == STATIC:
-        return eval_static.at(table, eval_static.TAUS.index(DEFAULT_TAU))
+        return at(table, TAUS.index(DEFAULT_TAU))
     if policy == BEST:
-        return eval_static.best(table, target)
+        return best(table, target)
     if policy == ORACLE:
-        return eval_static.oracle(table, target)
+        return oracle(table, target)
     if policy == GIVEN:
         given = StaticPolicy(settings.tau, settings.taus)
         texts = trace.stream.prompts is not None

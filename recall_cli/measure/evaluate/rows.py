@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from recall_cli import stats
-from recall_cli.measure.evaluate.eval_static import TAUS
-from recall_cli.measure.evaluate.policies import ADAPTIVE, GIVEN, HINDSIGHT, STATIC, Outcome
+from recall_cli.measure.evaluate.policies import ADAPTIVE, GIVEN, HINDSIGHT, STATIC, TAUS, Outcome
 from recall_cli.measure.evaluate.replay import Tally
 
 TESTABLE_HITS = 5

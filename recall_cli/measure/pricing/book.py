@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from recall_cli.measure.pricing.price_table import BundledTable, split_vendor
 from recall_cli.measure.pricing.rates import Cost, Sheet
-from recall_cli.measure.pricing.sources import OwnPrices, parse_flags, read_prices
+from recall_cli.measure.pricing.sources import BundledTable, OwnPrices, parse_flags, read_prices, split_vendor
 from recall_cli.types import Usage
 
 SLOT_S = 1800

@@ -16,7 +16,7 @@ from recall_cli.cache.embed.registry import DEFAULT_EMBEDDER, make_embedder
 from recall_cli.cache.policy.registry import make_policy, vetoes_of
 from recall_cli.cache.policy.static import DEFAULT_TAU, ExactPolicy
 from recall_cli.errors import UsageError
-from recall_cli.logs.files_ import log_files
+from recall_cli.logs.files import log_files
 from recall_cli.logs.report import Tally
 from recall_cli.logs.worker import read_ahead
 from recall_cli.measure.columns import Workspace
@@ -28,9 +28,7 @@ from recall_cli.measure.savings import verdict as judge
 from recall_cli.measure.savings.costs import Metered, Reconciliation
 from recall_cli.measure.savings.money import MoneyPlan, money, params
 from recall_cli.measure.savings.replay import NOBODY, leaning, served_by_key, tied, timing
-from recall_cli.measure.savings.rows import SAMPLED, Rows, collect
-from recall_cli.measure.savings.savings_uncounted import Uncounted
-from recall_cli.measure.savings.savings_walk_warnings import replay_warnings
+from recall_cli.measure.savings.rows import SAMPLED, Rows, Uncounted, collect
 from recall_cli.measure.savings.sweep import (
     CAPACITIES,
     TTLS,
@@ -63,7 +61,7 @@ from recall_cli.measure.savings.tiers import (
     replay_rows,
 )
 from recall_cli.measure.savings.totals import blocks_of, dollars_of, groups_of
-from recall_cli.measure.savings.warnings import money_warnings, warnings
+from recall_cli.measure.savings.warnings import money_warnings, replay_warnings, warnings
 from recall_cli.measure.savings.wording import UNSEEN
 from recall_cli.types import Progress, Result
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from recall_cli.cache.entries import Witness
 from recall_cli.cache.index.auto import AutoIndex
 from recall_cli.cache.policy.static import cosine
-from recall_cli.cache.witness import Witness
 from recall_cli.measure.savings.replay import CHUNK, NO_TEXT, NOBODY, Timing
 from recall_cli.types import Evidence, Index, Policy, Progress, Vector
 

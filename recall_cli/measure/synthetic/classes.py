@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from recall_cli.errors import REINSTALL, InputError
-from recall_cli.measure.synthetic.chance import pick
-from recall_cli.measure.synthetic.grammar import Template, flip_sizes, parse
+from recall_cli.measure.synthetic.grammar import Template, flip_sizes, parse, pick
 from recall_cli.measure.workload import toml
 
 DEFINITION = "text-world.toml"

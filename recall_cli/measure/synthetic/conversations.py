@@ -14,10 +14,9 @@ from functools import lru_cache
 import numpy as np
 
 from recall_cli.measure.evaluate.pairs import Conversation, Pair
-from recall_cli.measure.synthetic.chance import pick
 from recall_cli.measure.synthetic.classes import AnswerClass, Intent, neighbour, random_class
 from recall_cli.measure.synthetic.edits import noise, text_of
-from recall_cli.measure.synthetic.grammar import Template, parse, render
+from recall_cli.measure.synthetic.grammar import Template, parse, pick, render
 from recall_cli.measure.synthetic.wording import word
 from recall_cli.measure.workload import toml
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from recall_cli.measure.synthetic.chance import pick
-from recall_cli.measure.synthetic.grammar import OWN, Segment
+from recall_cli.measure.synthetic.grammar import OWN, Segment, pick
 
 BEFORE = (
     "Hi, ", "Hello, ", "Hey, ", "Hi there, ", "Good morning, ", "Quick question: ", "Hello team, ",

@@ -16,6 +16,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+
+
+def pick(rng: np.random.Generator, choices: Sequence[T]) -> T:
+    """Return one of the choices, each as likely as the others; there must be one."""
+    return choices[int(rng.integers(len(choices)))]
+
 
 SPECIAL = re.compile(r"[\[\]<>{}|]|<\w+:")
 OWN = re.compile(r"I('|\b)")

@@ -18,8 +18,8 @@ import numpy as np
 import orjson
 
 from recall_cli.measure.pricing.tokens import CHARS_PER_TOKEN
-from recall_cli.measure.synthetic.chance import pick
 from recall_cli.measure.synthetic.conversations import follow_up, has_answer, said
+from recall_cli.measure.synthetic.grammar import pick
 from recall_cli.measure.synthetic.text import TextItem, traffic
 from recall_cli.measure.workload import toml
 

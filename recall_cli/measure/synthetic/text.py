@@ -20,11 +20,10 @@ import numpy as np
 from recall_cli.errors import UsageError
 from recall_cli.measure.evaluate.pairs import Pair
 from recall_cli.measure.prompts import Kind
-from recall_cli.measure.synthetic.chance import pick
 from recall_cli.measure.synthetic.classes import AnswerClass, Intent, load, near_keys, neighbour, random_class
 from recall_cli.measure.synthetic.conversations import talk_pairs
 from recall_cli.measure.synthetic.edits import EDITS, noise, text_of
-from recall_cli.measure.synthetic.grammar import Template
+from recall_cli.measure.synthetic.grammar import Template, pick
 from recall_cli.measure.synthetic.wording import draw_wording, word
 
 Split = Literal["train", "held-out"]

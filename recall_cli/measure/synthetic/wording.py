@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recall_cli.measure.synthetic.chance import pick
 from recall_cli.measure.synthetic.classes import AnswerClass, Intent
 from recall_cli.measure.synthetic.edits import noise, text_of
-from recall_cli.measure.synthetic.grammar import Segment, Template, render
+from recall_cli.measure.synthetic.grammar import Segment, Template, pick, render
 
 USUAL = 1.7
 """Above 1 the first spelling of a value is the usual one: of two, it stands in two texts of three."""

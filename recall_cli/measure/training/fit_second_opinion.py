@@ -19,15 +19,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recall_cli.cache.answers import second_opinion as opinion_module
-from recall_cli.cache.answers.doubts import FIELDS, MEANING
-from recall_cli.cache.answers.second_opinion import FEATURES, OpinionWeights, SecondOpinion
+from recall_cli.cache.answers.second_opinion import FEATURES, FIELDS, MEANING, OpinionWeights, SecondOpinion
 from recall_cli.cache.embed.minilm import load_sentence_model
 from recall_cli.cache.embed.registry import bundled_folder, make_embedder
 from recall_cli.measure.embedder.model_eval import default_folder
 from recall_cli.measure.evaluate.evidence_fit import Fitted, fit, risk
 from recall_cli.measure.evaluate.evidence_sets import Rows
 from recall_cli.measure.evaluate.pairs_eval import similarities, summary
-from recall_cli.measure.evaluate.pairs_evidence import opinion_rows
+from recall_cli.measure.evaluate.pairs_report import opinion_rows
 from recall_cli.measure.result import new_result, to_json
 from recall_cli.measure.training import opinion_sets, wordnet
 from recall_cli.measure.training.opinion_sets import PairKind

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recall_cli.measure.training.model_neighbours import LEAF, leaves
+from recall_cli.measure.training.teacher import LEAF, leaves
 from recall_cli.measure.training.torch_extra import optional
 from recall_cli.types import Progress
 

@@ -7,13 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recall_cli.cache.answers import second_opinion as module
-from recall_cli.cache.answers.doubts import FIELDS, MEANING, SIGNS
 from recall_cli.cache.answers.second_opinion import (
+    FIELDS,
+    MEANING,
+    SIGNS,
     OpinionWeights,
     SecondOpinion,
     load_opinion,
     opinion_of,
-    read,
+    read_weights,
     shipped,
 )
 from recall_cli.errors import RecallError, UsageError
@@ -115,7 +117,7 @@ def test_shipped_weights_keep_their_signs():
 
 def test_weights_of_other_features_are_refused():
     with pytest.raises(RecallError, match="opinion-0"):
-        read({"features": "opinion-0"})
+        read_weights({"features": "opinion-0"})
 
 
 def test_names_of_opinions():

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from recall_cli.cache.embed import tokens
+from recall_cli.cache.embed import static
 from recall_cli.cache.embed.registry import bundled_folder
-from recall_cli.cache.embed.tokens import Tokens
+from recall_cli.cache.embed.static import Tokens
 from recall_cli.errors import UsageError
 
 
@@ -35,7 +35,7 @@ def test_white_space_that_the_tokenizer_removes_joins_words() -> None:
 
 
 def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "WORDS_KEPT", 50)
+    monkeypatch.setattr(static, "WORDS_KEPT", 50)
     small = Tokens(load(), 512, "words")
     for i in range(300):
         text = f"word{i} other{i} reset"
@@ -80,7 +80,7 @@ def test_words_that_another_thread_has_learned_meanwhile_are_not_new() -> None:
 
 
 def test_threads_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "WORDS_KEPT", 30)
+    monkeypatch.setattr(static, "WORDS_KEPT", 30)
     shared = Tokens(load(), 512, "words")
     texts = [f"word{i % 40} reset{i % 7} the{i % 11}" for i in range(400)]
     right = [PLAIN.ids(text) for text in texts]

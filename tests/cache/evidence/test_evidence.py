@@ -7,10 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_cli.cache.evidence.evidence import VETOES, check_vetoes, evidence, margin, vetoes
-from recall_cli.cache.evidence.lexicon import RARE, WEIGHTS, canonical, ranks
+from recall_cli.cache.evidence.lexicon import BARE, HEADS, OPPOSITES, RARE, WEIGHTS, canonical, ranks
 from recall_cli.cache.evidence.numbers import quantities
-from recall_cli.cache.evidence.opposites import BARE, OPPOSITES
-from recall_cli.cache.evidence.synonyms import HEADS
 from recall_cli.cache.evidence.text_features import facts, is_anaphoric
 from recall_cli.errors import UsageError
 from recall_cli.types import Evidence

@@ -11,7 +11,7 @@ import pytest
 PROBE = """
 import os, sys
 import numpy as np
-from recall_cli.cache.index.index import make_index
+from recall_cli.cache.index.auto import make_index
 
 def resident():
     with open("/proc/self/statm") as file:

@@ -7,10 +7,8 @@ import pytest
 
 from recall_cli.cache.index import scan
 from recall_cli.cache.index.auto import AutoIndex
-from recall_cli.cache.index.codes import Codes
-from recall_cli.cache.index.exact import ExactIndex
-from recall_cli.cache.index.rows import SCAN_FROM_DIM
-from recall_cli.cache.index.scan import ScanIndex
+from recall_cli.cache.index.exact import SCAN_FROM_DIM, ExactIndex
+from recall_cli.cache.index.scan import Codes, ScanIndex
 
 # So that a few dozen rows are coded.
 few = pytest.fixture(lambda monkeypatch: monkeypatch.setattr(scan, "COMPARE_ALL", 1))

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from recall_cli.cache.policy import risk_model
 from recall_cli.cache.policy.adaptive import AdaptivePolicy
-from recall_cli.cache.policy.prior import FIELDS, Prior
 from recall_cli.cache.policy.risk_bound import NOTHING, BayesBound
-from recall_cli.cache.policy.space import Promise, Space
-from recall_cli.cache.policy.state import UNKNOWN, Ring
+from recall_cli.cache.policy.risk_model import FIELDS, Prior
+from recall_cli.cache.policy.state import UNKNOWN, Promise, Ring, Space
 from recall_cli.errors import UsageError
 from recall_cli.types import Evidence
 

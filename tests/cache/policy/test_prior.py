@@ -11,7 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_cli.cache.policy.prior import FEATURES, FIELDS, NEAR, SIGNS, Prior, closeness, read, row, shipped, sureness
+from recall_cli.cache.policy.risk_model import (
+    FEATURES,
+    FIELDS,
+    NEAR,
+    SIGNS,
+    Prior,
+    closeness,
+    read,
+    row,
+    shipped,
+    sureness,
+)
 from recall_cli.errors import RecallError
 from recall_cli.measure.evaluate.evidence_fit import auc, compare, fit, hit_rate, risk
 from recall_cli.measure.evaluate.evidence_sets import Rows, folds_by_text

@@ -11,7 +11,7 @@ import pytest
 
 from recall_cli.cli.app import main
 from recall_cli.cli.commands.ann import view
-from recall_cli.measure.ann.ann_resume import COLUMNS
+from recall_cli.measure.ann.ann_bench import COLUMNS
 from recall_cli.measure.result import from_json
 
 RESULTS = Path(__file__).resolve().parents[3] / "results"

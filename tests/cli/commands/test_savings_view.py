@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recall_cli.cli.app import main
-from recall_cli.cli.commands.savings_tables import duration, size_of
+from recall_cli.cli.commands.savings_view import duration, size_of
 from tests.logs.log_writers import openai_call as call
 
 NEW_YEAR = 1_767_225_600

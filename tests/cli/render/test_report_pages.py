@@ -14,9 +14,7 @@ from recall_cli.cli.app import main
 from recall_cli.cli.commands import ann, bench, hub_eval
 from recall_cli.cli.commands import eval as evaluation
 from recall_cli.cli.render.html import Page, html
-from recall_cli.cli.render.planes import Axis, Cloud, Mark, PlaneChart
-from recall_cli.cli.render.stacks import StackChart
-from recall_cli.cli.render.svg import WIDTH, Chart, LineChart, svg
+from recall_cli.cli.render.svg import WIDTH, Axis, Chart, Cloud, LineChart, Mark, PlaneChart, StackChart, svg
 from recall_cli.measure.result import load
 from tests.cli.render.test_html import EVIL, Reader
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recall_cli.hub.api.access import BURST_S, Rate
+from recall_cli.hub.api.ask import Flight, Flights
 from recall_cli.hub.api.errors import Refusal
-from recall_cli.hub.api.flight import Flight, Flights
-from recall_cli.hub.api.rate import BURST_S, Rate
 from recall_cli.hub.api.result_cache import ResultCache
 from recall_cli.hub.models import Answer, HubInfo, Level, Match, Passage, Question, Source, Visibility
 

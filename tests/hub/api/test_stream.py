@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_cli.hub.api.http import NDJSON
-from recall_cli.hub.api.stream import SSE, events, ndjson, sse, wanted
+from recall_cli.hub.api.ask import SSE, events, ndjson, sse, wanted
+from recall_cli.hub.api.errors import NDJSON
 from recall_cli.hub.api.views import answer_json
 from recall_cli.hub.models import Answer, HubInfo, Match, Passage, Question, Source, Visibility
 from tests.hub.hub_server import Reply, Seen, Serve, reordered

@@ -17,13 +17,11 @@ from hypothesis import strategies as st
 
 from recall_cli.errors import InputError, UsageError
 from recall_cli.hub.ingest import sources
-from recall_cli.hub.ingest.documents import MAX_TITLE_CHARS, Intake, from_file, from_row
-from recall_cli.hub.ingest.feed import warnings
-from recall_cli.hub.ingest.files import File
-from recall_cli.hub.ingest.frontmatter import MAX_CHARS, split
+from recall_cli.hub.ingest.documents import MAX_CHARS, MAX_TITLE_CHARS, Intake, from_file, from_row, split
 from recall_cli.hub.ingest.html import read_page
 from recall_cli.hub.ingest.html_worker import PageReader
-from recall_cli.hub.ingest.sources import documents, read_file
+from recall_cli.hub.ingest.pipeline import warnings
+from recall_cli.hub.ingest.sources import File, documents, read_file
 from recall_cli.hub.models import Document
 
 

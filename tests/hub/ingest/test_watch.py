@@ -16,10 +16,10 @@ from recall_cli.cache.embed.registry import HashEmbedder
 from recall_cli.errors import InputError
 from recall_cli.hub.ingest import watch as watching
 from recall_cli.hub.ingest.documents import ReadPage
-from recall_cli.hub.ingest.files import File
+from recall_cli.hub.ingest.sources import File
 from recall_cli.hub.ingest.watch import UNSETTLED_S, Refresh, Watch, watch_hub
 from recall_cli.hub.models import Document, NoSuchHub, Report
-from recall_cli.hub.pulse import Pulse, read_pulse, write_pulse
+from recall_cli.hub.session import Pulse, read_pulse, write_pulse
 from recall_cli.hub.stores.folder import make_hub, open_hub, remove_hub
 from recall_cli.hub.stores.local import EmbeddedEngine
 

@@ -15,9 +15,16 @@ import pytest
 
 from recall_cli.cli.app import main
 from recall_cli.errors import UpstreamError, UsageError
-from recall_cli.hub.search import remote
-from recall_cli.hub.search.embedders import hub_embedder
-from recall_cli.hub.search.remote import BATCH_TEXTS, BULK, Patience, RemoteEmbedder, make_remote, retry_after
+from recall_cli.hub.search import embedders
+from recall_cli.hub.search.embedders import (
+    BATCH_TEXTS,
+    BULK,
+    Patience,
+    RemoteEmbedder,
+    hub_embedder,
+    make_remote,
+    retry_after,
+)
 from tests.proxy.fake import FakeUpstream, Handler, Reply, Seen
 
 DIM = 3
@@ -120,7 +127,7 @@ def test_the_longest_vector_has_unit_length_too() -> None:
 
 @pytest.mark.parametrize("said", [True, False])
 def test_an_answer_that_does_not_end_is_given_up(said: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "MOST_REPLY_BYTES", 1_000)
+    monkeypatch.setattr(embedders, "MOST_REPLY_BYTES", 1_000)
     huge = Reply([b" " * 600] * 3, headers=[("Content-Length", "1800")] if said else [])
     with endpoint(lambda seen: huge) as (embedder, upstream, waits):
         with pytest.raises(UpstreamError, match="more than 1,000 bytes"):
@@ -131,7 +138,7 @@ def test_an_answer_that_does_not_end_is_given_up(said: bool, monkeypatch: pytest
 @pytest.mark.parametrize("before", [b"", b'{"data"'])
 def test_an_answer_that_drips_is_given_up(before: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     # Never silent for long enough, as far as this test can wait: silence is not what ends it.
-    monkeypatch.setattr(remote, "QUESTION", Patience(2, 60.0, 1.0, 0.1))
+    monkeypatch.setattr(embedders, "QUESTION", Patience(2, 60.0, 1.0, 0.1))
     never = threading.Event()
     pieces: list[bytes | threading.Event] = [before, never, b"x"] if before else [never, b"x"]
     slow = Reply(pieces, headers=[("Content-Length", "99")])
@@ -314,7 +321,7 @@ def test_a_hub_embeds_over_http_what_is_new_and_nothing_twice(
     # An endpoint that is down fails the ingest whole: the hub stays as it was.
     rows[0]["text"] = "new"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    monkeypatch.setattr("recall_cli.hub.search.remote.FIRST_WAIT_S", 0.0)
+    monkeypatch.setattr("recall_cli.hub.search.embedders.FIRST_WAIT_S", 0.0)
     assert main(["hub", "ingest", "far", str(source)]) == 5
     capsys.readouterr()
     assert main(["hub", "status", "far", "--json"]) == 0

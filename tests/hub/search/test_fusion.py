@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from recall_cli.hub.models import Match, Passage, Source
-from recall_cli.hub.search.fusion import best_of_documents, fused, order, stretched, union
-from recall_cli.hub.search.whiten import Whitening, unit
+from recall_cli.hub.search.fusion import Whitening, best_of_documents, fused, order, stretched, union, unit
 from recall_cli.types import Vector
 
 DIM = 16

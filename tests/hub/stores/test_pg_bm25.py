@@ -15,9 +15,9 @@ from recall_cli.cache.embed.registry import HashEmbedder
 from recall_cli.errors import StoreError
 from recall_cli.hub.ingest.pipeline import ingest
 from recall_cli.hub.models import Document, Upsert
+from recall_cli.hub.stores.pg_bm25 import FULL, FURTHEST, LENGTHS, POSTING, TERM, Postings, length_code, pack, unpack
 from recall_cli.hub.stores.pg_engine import PostgresEngine
 from recall_cli.hub.stores.pg_hubs import PostgresHubs
-from recall_cli.hub.stores.postings import FULL, FURTHEST, LENGTHS, POSTING, TERM, Postings, length_code, pack, unpack
 
 HASH = HashEmbedder()
 RANDOM = np.random.default_rng(3)

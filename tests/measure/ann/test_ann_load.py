@@ -14,7 +14,7 @@ from blake3 import blake3
 
 from recall_cli.cache.embed.registry import make_embedder
 from recall_cli.errors import InputError
-from recall_cli.measure.ann.ann_load import load
+from recall_cli.measure.ann.data import load
 
 STATIC = make_embedder("static")
 

@@ -52,7 +52,7 @@ def test_tuning_names_the_cheapest_that_holds() -> None:
     assert chosen["index"].startswith(("scan:", "hnsw:"))
     assert not all(row["holds"] for row in result.rows)
     assert "QUERIES_RAISED" in {warning.code for warning in result.warnings}
-    from recall_cli.cache.index.index import index_maker
+    from recall_cli.cache.index.auto import index_maker
 
     assert len(index_maker(chosen["index"])(32)) == 0  # the flag is one that recall takes
     ann_tune.check(result, gate)

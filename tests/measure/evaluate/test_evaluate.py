@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from recall_cli.cache.policy.adaptive import AdaptivePolicy
 from recall_cli.cache.policy.static import StaticPolicy
 from recall_cli.errors import GateFailed, RecallError, UsageError
-from recall_cli.measure.evaluate import eval_static, evaluate, policies
+from recall_cli.measure.evaluate import evaluate, policies
 from recall_cli.measure.evaluate import replay as trace
 from recall_cli.measure.evaluate import rows as eval_rows
 from recall_cli.measure.evaluate.evaluate import Plan
@@ -46,7 +46,7 @@ def test_all_ways_to_replay_a_static_cutoff_agree(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(trace, "DEPTH", depth)
     traced = Trace(small())
     one = replay(traced, StaticPolicy(tau), LUCK)
-    many = eval_static.at(eval_static.grid(traced), eval_static.TAUS.index(tau))
+    many = policies.at(policies.grid(traced), policies.TAUS.index(tau))
     hits, wrong, exact = by_brute_force(traced.stream, tau)
     for tally in (one, many):
         assert (sum(tally.hits), sum(tally.wrong), tally.exact) == (hits, wrong, exact)
@@ -153,24 +153,24 @@ def test_an_audit_that_says_different_asks_once_more() -> None:
 
 
 def test_hindsight_holds_its_target_or_says_infeasible() -> None:
-    table = eval_static.grid(Trace(small()))
+    table = policies.grid(Trace(small()))
     for target in (0.001, 0.01, 0.05, 0.3):
-        best, oracle = eval_static.best(table, target), eval_static.oracle(table, target)
+        best, oracle = policies.best(table, target), policies.oracle(table, target)
         for tally in (best, oracle):
             assert sum(tally.wrong) <= target * sum(tally.hits)
             assert tally.feasible == (sum(tally.hits) > 0)
         if best.feasible:
             assert sum(best.hits) >= max(
-                sum(eval_static.at(table, i).hits)
-                for i in range(len(eval_static.TAUS))
-                if sum(eval_static.at(table, i).wrong) <= target * sum(eval_static.at(table, i).hits)
+                sum(policies.at(table, i).hits)
+                for i in range(len(policies.TAUS))
+                if sum(policies.at(table, i).wrong) <= target * sum(policies.at(table, i).hits)
             )
 
 
 def test_nothing_that_never_recurs_is_feasible() -> None:
-    table = eval_static.grid(Trace(replace(SMALL, one_offs=1.0, repeats=0.0).stream(0)))
-    assert not eval_static.best(table, 0.01).feasible
-    assert not eval_static.oracle(table, 0.01).feasible
+    table = policies.grid(Trace(replace(SMALL, one_offs=1.0, repeats=0.0).stream(0)))
+    assert not policies.best(table, 0.01).feasible
+    assert not policies.oracle(table, 0.01).feasible
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +207,7 @@ def test_policies_are_compared_only_where_both_hold(result: Any) -> None:
 
 def test_the_curve_trades_hits_for_precision(result: Any) -> None:
     static = [point for point in result.summary["curve"] if point["policy"] == "static"]
-    assert len(static) == len(eval_static.TAUS)
+    assert len(static) == len(policies.TAUS)
     assert static[0]["hit_rate"] > static[-1]["hit_rate"]
     served = [point for point in static if point["hits"]]
     assert served[0]["precision"] < served[-1]["precision"]

@@ -20,9 +20,10 @@ from recall_cli.cache.evidence.floor import Floor
 from recall_cli.cache.evidence.text_features import facts
 from recall_cli.cache.policy.static import StaticPolicy
 from recall_cli.errors import GateFailed, InputError, UsageError
-from recall_cli.measure.evaluate import eval_gate, eval_log_report, eval_static, evaluate, from_log
-from recall_cli.measure.evaluate.compare_answers import ANSWERS
-from recall_cli.measure.evaluate.eval_gate import Log
+from recall_cli.measure.evaluate import evaluate, from_log
+from recall_cli.measure.evaluate import policies as eval_static
+from recall_cli.measure.evaluate.comparator import ANSWERS
+from recall_cli.measure.evaluate.evaluate import Log
 from recall_cli.measure.evaluate.labels import Verdicts
 from recall_cli.measure.evaluate.policies import ADAPTIVE, STATIC, Settings, run_seed
 from recall_cli.measure.evaluate.replay import Stream, Trace, replay
@@ -246,7 +247,7 @@ def test_order_and_what_is_left_out(tmp_path: Path) -> None:
         file.write("not json\n")
     source = from_log.load(path)
     assert [request.text for request in source.asked.requests] == ["first?", "second?", "third?"]
-    facts = eval_log_report.facts(source)
+    facts = from_log.facts(source)
     assert facts["excluded"] == {"sampled": 1, "no_answer": 1, "tools": 1, "already_cached": 1}
     assert facts["skipped"] == {"malformed_json": 1}
     assert facts["requests"] + sum(facts["skipped"].values()) == facts["lines"] == 8
@@ -259,16 +260,16 @@ def test_order_and_what_is_left_out(tmp_path: Path) -> None:
 def test_a_log_without_times_says_so(tmp_path: Path) -> None:
     source = from_log.load(write(tmp_path / "log.jsonl", [line("b?"), line("a?")]))
     assert [request.text for request in source.asked.requests] == ["b?", "a?"]
-    facts = eval_log_report.facts(source)
+    facts = from_log.facts(source)
     assert facts["order"] == "file position"
-    assert "NO_TIMES" in {warning.code for warning in eval_log_report.warnings(source, facts)}
+    assert "NO_TIMES" in {warning.code for warning in from_log.warnings(source, facts)}
 
 
 def test_repeats_tell_how_far_the_model_repeats_itself(tmp_path: Path) -> None:
     answers = ["It takes 3 days.", "it takes 3 days", "It takes 5 days.", "Maybe."]
     rows = [line("How long does it take?", answer) for answer in answers]
     source = from_log.load(write(tmp_path / "log.jsonl", rows))
-    repeats = eval_log_report.facts(source)["exact_repeats"]
+    repeats = from_log.facts(source)["exact_repeats"]
     assert {name: repeats[name] for name in ("n", "same", "different", "unsure")} == {
         **{"n": 3, "same": 1, "different": 1, "unsure": 1}
     }
@@ -292,7 +293,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Any:
     rows, _ = traffic(700)
     path = write(tmp_path_factory.mktemp("log") / "log.jsonl", rows)
     settings = Settings(targets=(0.05,))
-    return eval_gate.run_all(eval_gate.plans([], [], {}, Log(path), embedder="static", seed=1_000, settings=settings))
+    return evaluate.run_all(evaluate.plans([], [], {}, Log(path), embedder="static", seed=1_000, settings=settings))
 
 
 def test_bounds_hold_the_truth_that_the_comparator_cannot_see(result: Any) -> None:
@@ -362,15 +363,15 @@ def test_a_log_is_one_stream(tmp_path: Path) -> None:
 
     def plan(**changes: Any) -> Any:
         how = Settings(order=changes.pop("order", "time"), policies=(STATIC,))
-        return eval_gate.plans([], [], {}, Log(path), embedder="static", seed=1_000, settings=how, **changes)
+        return evaluate.plans([], [], {}, Log(path), embedder="static", seed=1_000, settings=how, **changes)
 
     assert plan()[0].runs == 1
     with pytest.raises(UsageError, match="one stream"):
         plan(runs=2)
-    found = eval_gate.run_all(plan(runs=3, order="shuffled"))
+    found = evaluate.run_all(plan(runs=3, order="shuffled"))
     assert {row["runs"] for row in found.rows} == {3}
     assert {row["queries"] for row in found.rows} == {120}
-    once = eval_gate.run_all(plan(runs=1, order="shuffled")).rows[0]
+    once = evaluate.run_all(plan(runs=1, order="shuffled")).rows[0]
     for key in ("hit_rate_interval", "false_hit_interval"):
         # The same questions three times over are no more questions.
         width = [row[key][1] - row[key][0] for row in (once, found.rows[0])]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from recall_cli.cli.app import main
-from recall_cli.logs.reasons import SKIPPED
+from recall_cli.logs.report import SKIPPED
 from recall_cli.measure.savings.money import MoneyPlan
 from recall_cli.measure.savings.savings import Plan, run
 from recall_cli.measure.savings.wording import REASONS

@@ -12,13 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_cli.measure.pricing.book import price_book
+from recall_cli.measure.savings.money import MONTH_DAYS, OTHERS, PERIODS, SHOWN, by_group, clusters, monthly, over_time
 from recall_cli.measure.savings.replay import NOBODY
 from recall_cli.measure.savings.rows import PICO
-from recall_cli.measure.savings.savings_columns import Labels, Traffic, group_totals, total
-from recall_cli.measure.savings.savings_groups import OTHERS, PERIODS, SHOWN, by_group, clusters, over_time
-from recall_cli.measure.savings.savings_outlook import MONTH_DAYS, monthly
 from recall_cli.measure.savings.tiers import BY_EXACT, BY_SEMANTIC, MISSED
-from recall_cli.measure.savings.totals import blocks_of
+from recall_cli.measure.savings.totals import Labels, Traffic, blocks_of, group_totals, total
 from recall_cli.types import Usage
 
 DAY_S = 86_400.0

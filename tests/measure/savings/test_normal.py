@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_cli.measure.savings.normal import folded, normal_text
+from recall_cli.measure.savings.rows import folded, normal_text
 
 
 @pytest.mark.parametrize(

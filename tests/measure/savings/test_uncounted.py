@@ -14,8 +14,7 @@ from recall_cli.measure.columns import Workspace
 from recall_cli.measure.pricing.book import price_book
 from recall_cli.measure.pricing.tokens import MIN_CALIBRATION, Estimator
 from recall_cli.measure.savings.costs import Reconciliation
-from recall_cli.measure.savings.rows import PICO, collect
-from recall_cli.measure.savings.savings_uncounted import Uncounted
+from recall_cli.measure.savings.rows import PICO, Uncounted, collect
 from recall_cli.types import LogRecord, Usage
 
 
