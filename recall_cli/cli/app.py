@@ -31,7 +31,6 @@ from recall_cli.cli.commands import (
     hub,
     hub_token,
     model,
-    reproduce,
     sample_log,
     savings,
     serve,
@@ -68,7 +67,6 @@ app.command("eval")(eval.evaluate)
 app.command("compare")(compare.compare)
 app.command("doctor")(doctor.doctor)
 app.command("explain")(explain.explain)
-app.command("reproduce")(reproduce.reproduce)
 app.command("sample-log")(sample_log.sample_log)
 app.command("savings")(savings.savings)
 app.command("serve")(serve.serve)

@@ -17,7 +17,8 @@ from tokenizers import Tokenizer, models
 
 from recall_cli.cache.embed.registry import MODEL_FILES, bundled_folder, make_embedder, reference_model
 from recall_cli.errors import EmbedderError, RecallError, UsageError
-from recall_cli.measure.training import build
+from recall_cli.measure.embedder import folder as model_folder
+from training import build
 
 BUNDLED = bundled_folder()
 TEXTS = ["how do I reset my password?", "Ünïcode 漢字 🙂", "x", "cancel my card " * 300]
@@ -39,7 +40,7 @@ def no_network(monkeypatch):
 
 @pytest.mark.parametrize("name", MODEL_FILES)
 def test_bundled_files_match_their_digests(record, name):
-    assert build.digest(BUNDLED / name) == record["files"][name]
+    assert model_folder.digest(BUNDLED / name) == record["files"][name]
 
 
 def test_model_page_names_every_digest(record):
@@ -73,7 +74,7 @@ def test_bundled_model_loads_offline_and_gives_unit_vectors(no_network):
 @given(hnp.arrays(np.float32, (7, 5), elements=st.floats(-64, 64, width=32)))
 @example(np.full((7, 5), 1e-45, dtype=np.float32))
 def test_quantise_is_within_half_a_step(table):
-    cells, scales = build.quantise(table)
+    cells, scales = model_folder.quantise(table)
     assert cells.dtype == np.int8
     assert scales.dtype == np.float32
     assert cells.min() >= -127
@@ -82,7 +83,7 @@ def test_quantise_is_within_half_a_step(table):
 
 @given(hnp.arrays(np.float32, (7, 5), elements=st.floats(-64, 64, width=32)))
 def test_quantise_gives_every_row_the_least_scale_of_8_bits(table):
-    scales = build.quantise(table)[1].astype(np.float64)
+    scales = model_folder.quantise(table)[1].astype(np.float64)
     least = np.maximum(np.abs(table).max(axis=1) / np.float32(127), np.finfo(np.float32).tiny)
     assert np.all(least <= scales)
     assert np.all(scales < least * (1 + 1 / 128))
@@ -91,15 +92,15 @@ def test_quantise_gives_every_row_the_least_scale_of_8_bits(table):
 
 
 def test_quantise_rounds_half_to_even_and_survives_zeros():
-    cells, scales = build.quantise(np.array([[127.0, 0.5, 1.5, -2.5]], dtype=np.float32))
+    cells, scales = model_folder.quantise(np.array([[127.0, 0.5, 1.5, -2.5]], dtype=np.float32))
     assert scales.tolist() == [1]
     assert cells.tolist() == [[127, 0, 2, -2]]
-    assert not build.quantise(np.zeros((2, 2), dtype=np.float32))[0].any()
+    assert not model_folder.quantise(np.zeros((2, 2), dtype=np.float32))[0].any()
 
 
 def test_quantise_treats_a_small_row_as_well_as_a_large_one():
     row = np.random.default_rng(0).normal(size=(1, 256)).astype(np.float32)
-    cells, scales = build.quantise(np.concatenate([row, row / 1024]))
+    cells, scales = model_folder.quantise(np.concatenate([row, row / 1024]))
     np.testing.assert_array_equal(cells[0], cells[1])
     assert scales[0] == scales[1] * 1024
 

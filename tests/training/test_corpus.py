@@ -8,9 +8,9 @@ import pytest
 from recall_cli.cache.embed.registry import bundled_folder
 from recall_cli.errors import InputError
 from recall_cli.measure.embedder import model_eval
-from recall_cli.measure.training import corpus as model_corpus
-from recall_cli.measure.training import wordnet
-from recall_cli.measure.training.corpus import SOURCES, Source, contrasts, corpus, text_hash
+from training import corpus as model_corpus
+from training import wordnet
+from training.corpus import SOURCES, Source, contrasts, corpus, text_hash
 
 LICENCE = "  1 This software and database is being provided to you under a licence.\n"
 NOUN = (

@@ -11,8 +11,8 @@ from recall_cli.measure.embedder.model_eval import Labelled
 from recall_cli.measure.evaluate.evidence_fit import risk
 from recall_cli.measure.evaluate.evidence_sets import Rows
 from recall_cli.measure.evaluate.pairs import Pair
-from recall_cli.measure.training import opinion_sets, wordnet
-from recall_cli.measure.training.fit_second_opinion import CENTRE, TRAPS_PASSED, learn, limit_of
+from training import opinion_sets, wordnet
+from training.fit_second_opinion import CENTRE, TRAPS_PASSED, learn, limit_of
 
 LINES = {
     "data.noun": (

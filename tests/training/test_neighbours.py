@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_cli.measure.training.teacher import LEAF, leaves
+from training.teacher import LEAF, leaves
 
 
 def unit(n, seed, dims=8):

@@ -1,4 +1,4 @@
-"""`recall reproduce`: recorded results run again and compared."""
+"""`python -m training.reproduce`: recorded results run again and compared."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from benchmarks import evaluation_sets
 from recall_cli.cli.app import main
 from recall_cli.errors import InputError, UsageError, extra_hint
 from recall_cli.measure.result import load, new_result, to_json
-from recall_cli.measure.training import reproduce
-from recall_cli.measure.training.reproduce import Unavailable, recipes
+from training import program, reproduce
+from training.reproduce import Unavailable, recipes
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def command(arguments: list[str]) -> int:
+    return program.run(reproduce.reproduce, arguments)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +58,7 @@ def test_a_number_that_was_never_so_is_found(
     row |= {"false_hit_rate": 0.01, "false_hit_interval": [0.005, 0.02]}
     boast = tmp_path / "boast.json"
     boast.write_text(json.dumps(document))
-    assert main(["reproduce", str(boast), "--fail-on", "regression"]) == 3
+    assert command([str(boast), "--fail-on", "regression"]) == 3
     said = capsys.readouterr()
     assert "static, entries=200: false_hit_rate" in said.err
     assert "now / then" in said.out
@@ -62,7 +66,7 @@ def test_a_number_that_was_never_so_is_found(
 
 def test_what_cannot_be_run_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     names = ("eval-pairs-fow-cache-dev", "eval-real", "hub", "ann-bench-real")
-    assert main(["reproduce", *(str(ROOT / "results" / f"{name}.json") for name in names)]) == 0
+    assert command([*(str(ROOT / "results" / f"{name}.json") for name in names)]) == 0
     said = capsys.readouterr().out
     for name in names:
         assert f"{name}.json: not run." in said
@@ -78,7 +82,7 @@ def test_an_installed_recall_finds_the_clone_one_is_in(
     for here in (ROOT, ROOT / "docs"):
         monkeypatch.chdir(here)
         assert reproduce.checkout() == ROOT
-        assert main(["reproduce", "--quick", "--plan"]) == 0
+        assert command(["--quick", "--plan"]) == 0
         assert "bench.json" in capsys.readouterr().out
 
 
@@ -89,7 +93,7 @@ def test_where_there_is_no_clone_the_way_to_it_is_said_in_readmes_words(
     (tmp_path / "README.md").write_text("another project, with results/bench.json")
     (tmp_path / "results").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert main(["reproduce", "--quick"]) == 4
+    assert command(["--quick"]) == 4
     said = capsys.readouterr().err
     assert "Traceback" not in said
     command = re.search(r"run there: (recall .*?);", said)
@@ -114,7 +118,7 @@ def test_an_error_of_one_document_leaves_the_others_to_run(
         raise UsageError("a tokenizer is not installed", hint=extra_hint("fast"))
 
     monkeypatch.setattr(reproduce, "_bench", fail)
-    assert main(["reproduce", str(recorded / "bench.json"), str(recorded / "ann-bench.json")]) == 0
+    assert command([str(recorded / "bench.json"), str(recorded / "ann-bench.json")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "bench.json: not run. A tokenizer is not installed: pip install '.[fast]'" in said
     assert "no difference shown" in said
@@ -169,7 +173,7 @@ def test_a_scripts_numbers_stand_beside_the_recorded_ones(checkout: Path) -> Non
 
 def test_a_plan_runs_nothing(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe(checkout, 'steps = ["python -m made --times 0 --out {out}"]')
-    assert main(["reproduce", "--plan", str(checkout), str(ROOT / "results" / "bench.json")]) == 0
+    assert command(["--plan", str(checkout), str(ROOT / "results" / "bench.json")]) == 0
     said = capsys.readouterr().out
     assert "made.json" in said
     assert "bench.json" in said

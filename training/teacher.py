@@ -15,8 +15,8 @@ from unittest import mock
 
 import numpy as np
 
-from recall_cli.measure.training.torch_extra import optional
 from recall_cli.types import Progress
+from training.torch_extra import optional
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

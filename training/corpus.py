@@ -32,7 +32,7 @@ from recall_cli.measure.synthetic.edits import noise, text_of
 from recall_cli.measure.synthetic.grammar import pick
 from recall_cli.measure.synthetic.text import Split, two_templates
 from recall_cli.measure.synthetic.wording import Wording, draw_wording
-from recall_cli.measure.training import wordnet
+from training import wordnet
 
 
 @dataclass(frozen=True, slots=True)

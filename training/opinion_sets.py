@@ -29,10 +29,10 @@ from recall_cli.measure.prompts import Kind, text_bytes
 from recall_cli.measure.synthetic import text as textworld
 from recall_cli.measure.synthetic.edits import AFTER, BEFORE
 from recall_cli.measure.synthetic.grammar import pick
-from recall_cli.measure.training import wordnet
-from recall_cli.measure.training.wordnet import Synset
 from recall_cli.measure.workload import bundled, workloads_dir
 from recall_cli.types import Embedder
+from training import wordnet
+from training.wordnet import Synset
 
 NAMES = ("Boston", "Berlin", "Maria", "Thomas", "Italy", "Kenya", "Monday", "July", "Smith", "Peter", "Japan", "Friday")
 NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "twenty", "thirty")

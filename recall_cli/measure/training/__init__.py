@@ -1,1 +1,0 @@
-"""How the bundled weights are made."""
