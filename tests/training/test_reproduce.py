@@ -96,9 +96,9 @@ def test_where_there_is_no_clone_the_way_to_it_is_said_in_readmes_words(
     assert command(["--quick"]) == 4
     said = capsys.readouterr().err
     assert "Traceback" not in said
-    command = re.search(r"run there: (recall .*?);", said)
-    assert command
-    assert f"`{command[1]}`" in (ROOT / "README.md").read_text()
+    there = re.search(r"run there: (.*?);", said)
+    assert there
+    assert f"`{there[1]}`" in (ROOT / "README.md").read_text()
 
 
 def test_packages_that_are_missing_are_named_with_readmes_command(checkout: Path) -> None:

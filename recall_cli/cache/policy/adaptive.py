@@ -16,9 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from recall_cli.cache.cutoff import checks, cutoff
 from recall_cli.cache.policy.risk_bound import NOTHING, BayesBound
-from recall_cli.cache.policy.risk_model import CHECKS, FEATURES, FIELDS, NEAR, START, Prior, closeness, fit, logits, row
+from recall_cli.cache.policy.risk_model import (
+    CHECKS,
+    FEATURES,
+    FIELDS,
+    NEAR,
+    START,
+    Prior,
+    checks,
+    closeness,
+    cutoff,
+    fit,
+    logits,
+    row,
+)
 from recall_cli.cache.policy.state import FORGIVE, RIGHT, UNKNOWN, UNSURE, WIDTH, WRONG, Promise, Ring, Space
 from recall_cli.errors import UsageError
 from recall_cli.types import Evidence, Verdict

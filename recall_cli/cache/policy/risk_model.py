@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from math import log
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -170,6 +171,8 @@ ENOUGH = 1e-3
 HALVINGS = 10
 """Of a Newton step that makes the loss larger, before the present weights are taken."""
 
+BISECTIONS = 14
+"""Of the interval -1..0.7 in search of a cutoff: to the fourth decimal, which is what is printed."""
 START = (1.0, -2.0, *[0.0] * (len(FIELDS) - 1))
 """Level and weights where learning starts without a prior: closer is better, the rest is open. No claim."""
 
@@ -288,3 +291,36 @@ def _loss(full: Floats, wrong: Floats, rows: Ints, w: Floats, dev: Floats, ridge
 def _signed(w: Floats) -> Floats:
     """Return the weights with what rounding left on the wrong side of zero taken away."""
     return np.where(w * SIGN < 0, 0.0, w)
+
+
+def checks(similarity: float, failed: float, all_failed: float) -> float:
+    """Return what the checks add to the logit: of texts that are far apart all are held to fail.
+
+    :param failed: weight of the checks that failed, `all_failed` the weight of all.
+    """
+    sure = sureness(similarity)
+    return (1.0 - sure) * all_failed + sure * failed
+
+
+def cutoff(limit: float, rest: float, slope: float, failed: float, all_failed: float) -> float:
+    """Return the similarity at which the logit is the limit; above 1 nothing reaches it, -1 everything does."""
+    if slope >= 0:
+        return -1.0 if rest + checks(-1.0, failed, all_failed) <= limit else similarity_of(math.inf)
+    near = similarity_of((limit - rest - failed) / slope)
+    if near >= NEAR:
+        return near
+    # Further down the checks count less for certain: no closed form, but the logit only falls.
+    low, high = -1.0, NEAR
+    if rest + slope * closeness(low) + checks(low, failed, all_failed) <= limit:
+        return low
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        # closeness and _checks, spelt out: as calls they would take as long as the rest of a decision.
+        sure = (middle - FAR) / (NEAR - FAR)
+        if sure < 0.0:
+            sure = 0.0
+        if rest - slope * log(REACH - middle) + ((1.0 - sure) * all_failed + sure * failed) <= limit:
+            high = middle
+        else:
+            low = middle
+    return high
