@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from blake3 import blake3
 
-from recall_cli.core.pieces import Pieces
+from recall_cli.core.pieces import LONGEST, Pieces
 from recall_cli.core.tokens import Tokens, unknown_id
 from recall_cli.types import Vector
 
@@ -49,9 +49,15 @@ class TableEmbedder:
         if unknown is not None:
             self._table[unknown] = 0.0
         self._ids = self.tokens.ids
-        self._pieces = Pieces(self._ids, np.flatnonzero(~self._table.any(axis=1)).tolist(), tokenizer.get_vocab)
-        self.reads, self.reads_word = self._pieces.reads, self._pieces.reads_word
         self._max_chars = self.tokens.max_chars
+        self._pieces = Pieces(
+            self._ids,
+            np.flatnonzero(~self._table.any(axis=1)).tolist(),
+            tokenizer.get_vocab,
+            max_length or LONGEST,
+            self.reads_all,
+        )
+        self.reads, self.reads_word = self._pieces.reads, self._pieces.reads_word
         self._take = self._table.take
         # A dot with ones sums the rows in one BLAS call, a fifth faster than add.reduce.
         self._ones: Vector = np.ones(max_length or 0, dtype=np.float32)
