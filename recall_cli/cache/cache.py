@@ -147,7 +147,7 @@ class Cache:
         self.store: Store = store if store is not None else MemoryStore(embedder.dim)
         self.ttl = check_ttl(ttl)
         self.gate = Gate(embedder, policy, vetoes)
-        self._reads = self.gate.floor.reads
+        self._reads, self._learns = self.gate.floor.reads, policy.learns
         self._candidates = max(policy.candidates, 1)
         self._make_index = make_index
         self._clock = clock
@@ -193,7 +193,10 @@ class Cache:
 
     def match(self, request: Request, vector: Vector) -> Lookup:
         """Search the request's partition for the vector and decide: a semantic hit, or a miss."""
-        if not self._reads(request.text):
+        text = request.text
+        # An unread text in ASCII is rare, and looking at its words is a twentieth of a lookup: under a fixed cutoff the
+        # gate does it, where something is near, and `put` does.
+        if (self._learns or not text.isascii()) and not self._reads(text):
             return Lookup(Decision(Outcome.MISS, reason=UNREAD))
         # The first element is almost never 0, and testing it costs a twentieth of any().
         if not vector[0] and not vector.any():
@@ -209,7 +212,8 @@ class Cache:
                 index = self._indexes.get(request.partition)
                 ids, similarities = no_answer() if index is None else index.search(vector, self._candidates)
                 if not len(ids):
-                    return Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
+                    reason = "empty_partition" if self._reads(request.text) else UNREAD
+                    return Lookup(Decision(Outcome.MISS, reason=reason), vector=vector)
                 evidence = self.weigh(request.text, ids, similarities)
                 found = self.gate.judge(request, vector, int(ids[0]), evidence, self._witness, self._use)
                 if found is not None:

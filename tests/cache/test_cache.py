@@ -97,7 +97,7 @@ def test_tau_one_serves_equal_requests_alone_and_zero_serves_anything() -> None:
 def test_text_without_tokens_hits_exactly_only(text: str) -> None:
     cache = make(0.0)
     cache.put(text_request("anything"), answer("other"))
-    assert cache.get(text_request(text)).decision.reason == ("unread_text" if text == "[UNK]" else "no_known_token")
+    assert cache.get(text_request(text)).decision.reason == "no_known_token"
     cache.put(text_request(text), answer("own"))
     assert cache.get(text_request(text)).decision.outcome is Outcome.EXACT
     # Nor may it become a neighbour of others.

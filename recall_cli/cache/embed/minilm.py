@@ -58,7 +58,7 @@ class SentenceModel:
         tokenizer.no_padding()
         tokenizer.enable_truncation(MAX_TOKENS - 2)
         self._tokenizer = tokenizer
-        self._pieces = Pieces(self._ids, (BUNDLED_UNKNOWN,), tokenizer.get_vocab)
+        self._pieces = Pieces(self._ids, (BUNDLED_UNKNOWN,), tokenizer.get_vocab, MAX_TOKENS - 2, self.reads_all)
         self.reads, self.reads_word = self._pieces.reads, self._pieces.reads_word
         self.bytes = len(weights)
         digest = blake3(b"recall sentence model 1\0" + weights)

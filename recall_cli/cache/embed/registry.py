@@ -68,12 +68,7 @@ def reads(embedder: Embedder) -> Callable[[str], bool]:
     """
     read: Callable[[str], bool] | None = getattr(embedder, "reads", None)
     whole: Callable[[str], bool] | None = getattr(embedder, "reads_all", None)
-    if read is None:
-        return whole or _always
-    if whole is None:
-        return read
-    first, second = read, whole
-    return lambda text: first(text) and second(text)
+    return read or whole or _always
 
 
 def reads_word(embedder: Embedder) -> Callable[[str], bool]:

@@ -21,7 +21,7 @@ import numpy as np
 import orjson
 from blake3 import blake3
 
-from recall_cli.cache.embed.word_pieces import Pieces
+from recall_cli.cache.embed.word_pieces import LONGEST, Pieces
 from recall_cli.errors import UsageError
 from recall_cli.types import Vector
 
@@ -238,9 +238,15 @@ class TableEmbedder:
         if unknown is not None:
             self._table[unknown] = 0.0
         self._ids = self.tokens.ids
-        self._pieces = Pieces(self._ids, np.flatnonzero(~self._table.any(axis=1)).tolist(), tokenizer.get_vocab)
-        self.reads, self.reads_word = self._pieces.reads, self._pieces.reads_word
         self._max_chars = self.tokens.max_chars
+        self._pieces = Pieces(
+            self._ids,
+            np.flatnonzero(~self._table.any(axis=1)).tolist(),
+            tokenizer.get_vocab,
+            max_length or LONGEST,
+            self.reads_all,
+        )
+        self.reads, self.reads_word = self._pieces.reads, self._pieces.reads_word
         self._take = self._table.take
         # A dot with ones sums the rows in one BLAS call, a fifth faster than add.reduce.
         self._ones: Vector = np.ones(max_length or 0, dtype=np.float32)

@@ -39,6 +39,9 @@ DIGEST = 16
 DIGEST_PIECE = 2.5
 """Characters in a piece, on average, below which it is one."""
 
+LONGEST = 1 << 62
+"""Characters that no text has."""
+
 _RUN = re.compile(r"[^\W\d_]+")
 _PACKED = re.compile(rf"[0-9A-Fa-f]{{8}}(?:-[0-9A-Fa-f]{{4}}){{3}}-[0-9A-Fa-f]{{12}}|[A-Za-z0-9+/=_]{{{DIGEST},}}")
 _HELD_WHOLE = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")
@@ -57,6 +60,7 @@ class Pieces:
     :param ids: returns a text's token ids.
     :param blank: the ids that say nothing, which is that of the unknown token.
     :param vocabulary: returns all pieces as they are written, for the scripts it holds.
+    :param short: characters below which every text is read to its end, and `whole` tells whether a longer one is.
     """
 
     def __init__(
@@ -64,21 +68,35 @@ class Pieces:
         ids: Callable[[str], Sequence[int]],
         blank: Collection[int],
         vocabulary: Callable[[], Iterable[str]],
+        short: int = LONGEST,
+        whole: Callable[[str], bool] = lambda text: True,
     ) -> None:
         self._ids = ids
         self._blank = frozenset(blank)
         self._vocabulary = vocabulary
+        self._short, self._to_end = short, whole
         self._whole: set[str] = set()
         """Written words that are read and hold nothing spelled: a text of these is read."""
         self._counts: dict[str, Count] = {}
 
     def reads(self, text: str) -> bool:
-        """Return whether the pieces tell what the text says."""
+        """Return whether the pieces tell what the text says, to its end."""
         words = text.split()
-        if self._whole.issuperset(words):
-            return True
-        runs = spelt = singles = 0
-        for word in words:
+        odd = self._odd(words)
+        if odd and not self._tells(words, odd):
+            return False
+        return len(text) < self._short or self._to_end(text)
+
+    def _odd(self, words: list[str]) -> list[str]:
+        """Return the words that are not known to be read."""
+        # In every lookup: one test for what nearly every text is.
+        whole = self._whole
+        return [] if whole.issuperset(words) else [word for word in words if word not in whole]
+
+    def _tells(self, words: list[str], odd: list[str]) -> bool:
+        runs = len(words) - len(odd)
+        spelt = singles = 0
+        for word in odd:
             count = self._counts.get(word) or self._learn(word)
             if count is _UNREAD:
                 return False

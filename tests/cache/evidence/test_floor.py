@@ -113,6 +113,17 @@ def test_an_unread_text_is_stored_without_a_vector() -> None:
         assert [entry.has_vector for entry in cache.store.entries()] == [False]
 
 
+def test_an_unread_text_in_ascii_is_no_neighbour_either() -> None:
+    cache = Cache(embedder=STATIC, policy=StaticPolicy(0.8))
+    first, second = "Decode this base64: SGVsbG8gd29ybGQhIQ==", "Decode this base64: R29vZGJ5ZSBtb29uIQ=="
+    cache.put(text_request("How do I reset my password?"), Completion(b"1"))
+    for text in (first, second):
+        missed = cache.get(text_request(text))
+        assert missed.decision.outcome is Outcome.MISS
+        cache.put(text_request(text), Completion(text.encode()), missed.vector)
+    assert [entry.has_vector for entry in cache.store.entries()] == [True, False, False]
+
+
 def test_a_vector_that_an_older_version_stored_of_an_unread_text_serves_nobody() -> None:
     cache = Cache(embedder=STATIC, policy=ServesAnything())
     old = text_request("Wie ist das Wetter in Zürich 天气?")
