@@ -265,8 +265,8 @@ def test_nobody_is_told_to_install_a_strangers_package() -> None:
 def test_every_extra_that_a_hint_names_is_one() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     named = set()
-    for path in (ROOT / "recall_cli").rglob("*.py"):
+    for path in (*(ROOT / "recall_cli").rglob("*.py"), *(ROOT / "training").rglob("*.py")):
         named |= set(re.findall(r'extra_hint\("([^"]+)"\)', path.read_text(encoding="utf-8")))
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
         named |= set(re.findall(r"pip install (?:-\S+ )*'\.\[(\w+)\]'", path.read_text(encoding="utf-8")))
-    assert {"mcp", "postgres", "report", "tokens", "train", "verify"} <= named <= set(extras)
+    assert {"mcp", "postgres", "tokens", "train", "verify"} <= named <= set(extras)

@@ -21,7 +21,8 @@ import numpy as np
 from benchmarks.peers import vcache
 from benchmarks.peers.embedders import loaded
 from recall_cli.cache.answers.second_opinion import load_opinion
-from recall_cli.cache.policy.static import StaticPolicy
+from recall_cli.cache.policy.registry import default_vetoes
+from recall_cli.cache.policy.static import DEFAULT_TAU, StaticPolicy
 from recall_cli.measure.evaluate import policies, replay
 from recall_cli.measure.evaluate.pairs import Item, load_classes
 from recall_cli.measure.evaluate.policies import Settings, Source, adaptive, reader
@@ -38,6 +39,7 @@ BUDGETS = (0.01, 0.05)
 """Shares of hits that may be wrong, for which the best setting is looked up in hindsight."""
 DELTAS = (0.001, 0.002, 0.005, 0.01, vcache.DEFAULT_DELTA, 0.03, 0.05, 0.07)
 """vCache's promises that are tried, each per query."""
+DEFAULT = "recall"
 OPINION = "second opinion"
 
 
@@ -131,10 +133,22 @@ def replayed(job: Job) -> Replayed:
             for target in BUDGETS
         }
         counts |= {f"vcache {delta:g}": vcache.replay(seen, delta, job.seed) for delta in DELTAS}
+        counts[DEFAULT] = by_default(seen)
         if job.opinion:
             asked.agrees = reader(load_opinion(), asked.prompts)
             counts[OPINION] = replay.replay(seen, StaticPolicy(), luck)
-    return Replayed({arm: Count.of(tally) for arm, tally in counts.items()}, policies.grid(seen))
+    return Replayed({arm: Count.of(tally) for arm, tally in counts.items()}, cutoffs(asked))
+
+
+def by_default(seen: replay.Trace, cutoff: float = DEFAULT_TAU) -> replay.Tally:
+    """Return what recall does at its defaults, or at another cutoff: its floor and its vetoes refuse what they do."""
+    policy = StaticPolicy(cutoff)
+    return replay.replay(seen, policy, np.ones((len(seen.stream), 2)), default_vetoes(policy))
+
+
+def cutoffs(asked: replay.Stream) -> policies.Grid:
+    """Return what every static cutoff does that looks at the similarity alone, as the peers' rules do."""
+    return policies.grid(replay.Trace(replace(asked, embedder=None)))
 
 
 def all_replayed(jobs: Sequence[Job], processes: int) -> list[Replayed]:

@@ -29,6 +29,7 @@ import orjson
 
 from recall_cli.cache.answers.compare import Comparator
 from recall_cli.cache.cache import Cache
+from recall_cli.cache.decision import as_miss
 from recall_cli.cache.embed.registry import reads_all
 from recall_cli.proxy.asgi import JSON, Headers
 from recall_cli.proxy.planner import (
@@ -45,7 +46,7 @@ from recall_cli.proxy.planner import (
 from recall_cli.proxy.providers import openai
 from recall_cli.proxy.providers.dialect import BY_PATH, OPENAI, Dialect
 from recall_cli.proxy.providers.sse import Frames, read_frame, read_rest
-from recall_cli.proxy.replay import hit_headers, miss_headers, read_body, replay, same_answer, withheld
+from recall_cli.proxy.replay import hit_headers, miss_headers, read_body, replay, same_answer
 from recall_cli.proxy.settings import Settings
 from recall_cli.proxy.stream_options import Options
 from recall_cli.types import Bypass, Decision, Lookup, Outcome
@@ -151,10 +152,10 @@ class Exchange:
             if made is not None:
                 self.outcomes[found.decision.outcome] += 1
                 return made
-            found = withheld(found, "cache_fault")
+            found = as_miss(found, "cache_fault")
         if planned.controls.only_if_cached:
             return _not_stored(dialect)
-        decision = withheld(found, "audited").decision if found.audit else found.decision
+        decision = as_miss(found, "audited").decision if found.audit else found.decision
         errand = Errand(dialect, decision, raw, ask=planned, found=found)
         errand.url = (origin + path.encode()).decode("utf-8", "replace")
         model = planned.request.model
@@ -207,7 +208,7 @@ class Exchange:
             return found
         reason = objection(found, ask.controls, time.time() - found.completion.created)
         if reason:
-            return withheld(found, reason)
+            return as_miss(found, reason)
         # Drawn to be checked: the stored answer stays beside, for the fresh one to be compared with.
         return Lookup(found.decision, None, found.vector, found.evidence, audit=True) if found.audit else found
 

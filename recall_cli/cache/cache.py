@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from recall_cli.cache.decision import Gate
+from recall_cli.cache.decision import HitChecks, decide, learn
 from recall_cli.cache.embed.registry import reads
 from recall_cli.cache.entries import Shelf, Witness
 from recall_cli.cache.evidence.floor import UNREAD
@@ -146,8 +146,8 @@ class Cache:
         self.policy = policy
         self.store: Store = store if store is not None else MemoryStore(embedder.dim)
         self.ttl = check_ttl(ttl)
-        self.gate = Gate(embedder, policy, vetoes)
-        self._reads, self._learns = self.gate.floor.reads, policy.learns
+        self.checks = HitChecks(embedder, policy, vetoes)
+        self._reads, self._learns = self.checks.floor.reads, policy.learns
         self._candidates = max(policy.candidates, 1)
         self._make_index = make_index
         self._clock = clock
@@ -174,7 +174,7 @@ class Cache:
         found = self.exact(request)
         if found is not None:
             return found
-        if request.exact_only or not self.gate.by_meaning:
+        if request.exact_only or not self.checks.by_meaning:
             return Lookup(Decision(Outcome.MISS, reason="exact_only"))
         return self.match(request, self.embedder.embed(request.text))
 
@@ -195,7 +195,7 @@ class Cache:
         """Search the request's partition for the vector and decide: a semantic hit, or a miss."""
         text = request.text
         # An unread text in ASCII is rare, and looking at its words is a twentieth of a lookup: under a fixed cutoff the
-        # gate does it, where something is near, and `put` does.
+        # checks do it, where something is near, and `put` does.
         if (self._learns or not text.isascii()) and not self._reads(text):
             return Lookup(Decision(Outcome.MISS, reason=UNREAD))
         # The first element is almost never 0, and testing it costs a twentieth of any().
@@ -215,17 +215,38 @@ class Cache:
                     reason = "empty_partition" if self._reads(request.text) else UNREAD
                     return Lookup(Decision(Outcome.MISS, reason=reason), vector=vector)
                 evidence = self.weigh(request.text, ids, similarities)
-                found = self.gate.judge(request, vector, int(ids[0]), evidence, self._witness, self._use)
+                found = self._decide(request, vector, int(ids[0]), evidence, self._witness, self._use)
                 if found is not None:
                     return found
                 # The nearest one had expired and is gone now: the next nearest may still serve.
+
+    def _decide(
+        self,
+        request: Request,
+        vector: Vector,
+        id: int,
+        evidence: Evidence,
+        witness: Witness,
+        use: Callable[[int], Completion | None],
+    ) -> Lookup | None:
+        """Return what the nearest entry makes of a lookup; None when it was to be served, but `use` finds it gone."""
+        similarity, text, checks = evidence.similarity, request.text, self.checks
+        choice = decide(self.policy, request.namespace, evidence, lambda: checks.check(text, id, evidence, witness))
+        if not choice.serve:
+            decision = Decision(Outcome.MISS, similarity, choice.cutoff, id, choice.reason)
+            return Lookup(decision, vector=vector, evidence=choice.evidence)
+        completion = use(id)
+        if completion is None:
+            return None
+        decision = Decision(Outcome.SEMANTIC, similarity, choice.cutoff, id)
+        return Lookup(decision, completion, vector, choice.evidence, choice.audit)
 
     def weigh(self, text: str, ids: Ids, similarities: Vector) -> Evidence:
         """Return what speaks for and against the first of the nearest entries, as far as the policy looks at it.
 
         :param ids: what the partition's index found, best first: one or more.
         """
-        if not self.gate.weighs_texts:
+        if not self.checks.weighs_texts:
             return Evidence(cosine(float(similarities[0])))
         return self._witness.evidence(text, ids.tolist(), cosines(similarities.tolist()))
 
@@ -317,16 +338,14 @@ class Cache:
 
     def observe(self, request: Request, found: Lookup, *, same: bool | None) -> bool:
         """Take in what a fresh answer says of the nearest candidate's; return whether the fresh one is to be stored."""
-        entry, evidence = found.decision.entry, found.evidence
-        if same is None and evidence is not None:
-            self.policy.unsure(request.namespace, evidence)
-        elif same is not None and entry is not None and evidence is not None:
-            self.policy.observe(request.namespace, evidence, same=same)
+        entry = found.decision.entry
+        served = found.decision.outcome is not Outcome.MISS
+        learned = learn(self.policy, request.namespace, found.evidence, served=served, same=same)
+        if learned.counts and entry is not None:
             with self._lock:
                 if entry in self._shelf:
-                    self._witness.judge(entry, same=same)
-        # Where a hit was checked and not found wrong, the stored answer stands.
-        return found.decision.outcome is Outcome.MISS or same is False
+                    self._witness.judge(entry, same=same is True)
+        return learned.stores
 
     def index_of(self, partition: bytes) -> Index | None:
         """Return the index of a partition, None when it holds no vector."""

@@ -12,7 +12,7 @@ import orjson
 
 from recall_cli.cache.answers import second_opinion
 from recall_cli.cache.answers.second_opinion import opinion_of
-from recall_cli.cache.decision import Gate
+from recall_cli.cache.decision import BELOW_CUTOFF, VETO, HitChecks, decide
 from recall_cli.cache.embed.registry import make_embedder
 from recall_cli.cache.evidence.evidence import check_vetoes, evidence
 from recall_cli.cache.evidence.floor import NOT_TOLD_APART, UNREAD
@@ -25,7 +25,7 @@ from recall_cli.cache.stores.sqlite_file import is_database
 from recall_cli.errors import InputError, UsageError
 from recall_cli.measure.inputs import Found, as_file, read_source, shown
 from recall_cli.measure.result import new_result
-from recall_cli.types import Bypass, Embedder, Evidence, Json, Request, Result, Warn
+from recall_cli.types import Bypass, Embedder, Evidence, Json, Policy, Request, Result, Warn
 
 MEANINGS = {
     UNREAD: "the embedder does not hold its words, script or symbols; only an equal request may be answered",
@@ -60,7 +60,7 @@ def run(plan: Plan) -> Result:
     if plan.k < 1:
         raise UsageError("-k must be at least 1", hint="5 candidates are the default")
     embedder = make_embedder(plan.embedder)
-    door = Gate(embedder, policy, veto)
+    checks = HitChecks(embedder, policy, veto)
     asked, body = _asked(plan.prompt)
     stored, warnings = _stored(plan.against, embedder)
     vectors = embedder.embed_many([s.request.text for s in stored])
@@ -77,7 +77,7 @@ def run(plan: Plan) -> Result:
         # One is told from its rivals, which are what the same lookup could find.
         others = [other for other in near if other[1] != at and _together(stored, other[1], at)]
         found = evidence(query, facts(stored[at].request.text), similarity, others, group=at)
-        gate = _gate(asked, stored[at], body, door, found)
+        gate = _gate(asked, stored[at], body, policy, checks, found)
         said = opinion.logit(asked.text, stored[at].request.text) if opinion else None
         if opinion and said is not None and not gate and said > opinion.weights.limit:
             gate = f"second opinion: the logit of a wrong answer is {said:.2f}, over {opinion.weights.limit:g}"
@@ -121,25 +121,27 @@ def _outcome(asked: Request, stored: Sequence[Found], first: dict[str, Any]) -> 
     return "SEMANTIC" if first["serves"] else "MISS"
 
 
-def _gate(asked: Request, candidate: Found, body: Json | None, door: Gate, found: Evidence) -> str:
+def _gate(
+    asked: Request, candidate: Found, body: Json | None, policy: Policy, checks: HitChecks, found: Evidence
+) -> str:
     """Return the first thing that forbids serving the candidate, "" when nothing does."""
+    text, stored = asked.text, candidate.request.text
     if asked.exact_only:
         return "exact_only: this request may be answered by an equal one alone"
-    if is_anaphoric(asked.text):
+    if is_anaphoric(text):
         return "anaphoric: what it means hangs on what was said before"
-    if not door.floor.reads(asked.text):
+    if not checks.floor.reads(text):
         return f"{UNREAD}: {MEANINGS[UNREAD]}"
     if candidate.request.partition != asked.partition:
         if body is None or candidate.body is None:
             return "partition: it belongs to another model, system prompt, conversation or tenant"
         return "partition: differs in " + ", ".join(differing_fields(body, candidate.body))
-    verdict = door.policy.decide(asked.namespace, found)
-    if not verdict.serve:
-        return f"cutoff: similarity {found.similarity:.4f} is under {verdict.cutoff:g}"
-    reason = door.refusal(asked.text, candidate.request.text, found)
-    if reason in MEANINGS:
-        return f"{reason}: {MEANINGS[reason]}"
-    return reason.replace("veto_", "veto: ", 1)
+    choice = decide(policy, asked.namespace, found, lambda: (found, checks.refusal(text, stored, found)))
+    if choice.reason == BELOW_CUTOFF:
+        return f"cutoff: similarity {found.similarity:.4f} is under {choice.cutoff:g}"
+    if choice.reason in MEANINGS:
+        return f"{choice.reason}: {MEANINGS[choice.reason]}"
+    return choice.reason.replace(VETO, "veto: ", 1)
 
 
 def _asked(prompt: str) -> tuple[Request, Json | None]:

@@ -192,7 +192,7 @@ class SharedCache(Cache):
 
     def weigh(self, text: str, ids: Ids, similarities: Vector) -> Evidence:
         """Return the evidence of the nearest. Raises NotAtHand before a policy that counts its decisions takes one."""
-        if self.gate.weighs_texts and int(ids[0]) not in self._answers:
+        if self.checks.weighs_texts and int(ids[0]) not in self._answers:
             raise NotAtHand(int(ids[0]))
         return super().weigh(text, ids, similarities)
 
@@ -289,7 +289,7 @@ class SharedCache(Cache):
         stored = self.stored(request)
         if stored is not None:
             return stored
-        if request.exact_only or not self.gate.by_meaning:
+        if request.exact_only or not self.checks.by_meaning:
             return Lookup(Decision(Outcome.MISS, reason="exact_only"))
         if not self._reads(request.text):
             return Lookup(Decision(Outcome.MISS, reason=UNREAD))
@@ -304,13 +304,13 @@ class SharedCache(Cache):
             entry = one.entry
             witness.join(entry.id, entry.id if entry.group is None else entry.group, entry.labels, entry.wrong)
         evidence = self._weigh_near(request.text, near, witness)
-        found = self.gate.judge(request, vector, near[0].entry.id, evidence, witness, self._fetch)
+        found = self._decide(request, vector, near[0].entry.id, evidence, witness, self._fetch)
         return found or Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
 
     def _weigh_near(self, text: str, near: Sequence[lookup.Near], witness: Witness) -> Evidence:
         """Return the evidence of the first of the neighbours that the database found."""
         ids, similarities = [one.entry.id for one in near], [one.similarity for one in near]
-        if not self.gate.weighs_texts:
+        if not self.checks.weighs_texts:
             return super().weigh(text, np.array(ids), np.array(similarities, np.float32))
         return witness.evidence(text, ids, cosines(similarities))
 

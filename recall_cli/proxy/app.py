@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from recall_cli.cache.decision import SECOND_OPINION, as_miss
 from recall_cli.proxy import forward
 from recall_cli.proxy.access_log import AccessLog
 from recall_cli.proxy.asgi import JSON, Gone, Headers, Receive, Refused, Scope, Send, read_body, respond
@@ -20,7 +21,7 @@ from recall_cli.proxy.metrics import Metrics
 from recall_cli.proxy.passthrough import pass_through
 from recall_cli.proxy.planner import Ask, Planner, by_name, objection, read_controls
 from recall_cli.proxy.providers.dialect import BY_PATH, Dialect
-from recall_cli.proxy.replay import hit_headers, replay, withheld
+from recall_cli.proxy.replay import hit_headers, replay
 from recall_cli.proxy.settings import Settings
 from recall_cli.proxy.single_flight import Collapse
 from recall_cli.proxy.upstream import Upstream
@@ -153,7 +154,7 @@ class Proxy:
             if not reason and not self.settings.shadow and found.decision.outcome is Outcome.SEMANTIC:
                 reason = await self._second_opinion(ask, found, call)
             if reason:
-                found, serves = withheld(found, reason), False
+                found, serves = as_miss(found, reason), False
         decision = found.decision
         record["outcome"] = decision.outcome.value
         record["reason"] = decision.reason
@@ -213,7 +214,7 @@ class Proxy:
         except Exception as error:
             self.keeper.fault("second_opinion", error)
             agreed = False
-        return "" if agreed else "second_opinion"
+        return "" if agreed else SECOND_OPINION
 
     async def _serve(
         self, ask: Ask, found: Lookup, call: forward.Call, cycle: object, send: Send, record: dict[str, Any]

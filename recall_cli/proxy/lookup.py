@@ -89,7 +89,7 @@ class Keeper:
             if found is not None:
                 self._metrics.latency["exact"].add(time.perf_counter() - started)
                 return found
-            if request.exact_only or not self.cache.gate.by_meaning:
+            if request.exact_only or not self.cache.checks.by_meaning:
                 return Lookup(Decision(Outcome.MISS, reason="exact_only"))
             if self._reads_all is not None and not self._reads_all(request.text):
                 # Two such texts may differ in what the embedder never saw: they are matched by identity alone.

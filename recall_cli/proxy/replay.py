@@ -61,13 +61,6 @@ def miss_headers(decision: Decision | None, outcome: str, reason: str) -> Header
     return headers
 
 
-def withheld(found: Lookup, reason: str) -> Lookup:
-    """Return a hit that may not be served as the miss it is then: a fresh answer takes its place."""
-    decision = found.decision
-    miss = Decision(Outcome.MISS, decision.similarity, decision.cutoff, decision.entry, reason)
-    return Lookup(miss, None, found.vector, found.evidence)
-
-
 def read_body(dialect: Dialect, raw: bytes, *, is_sse: bool, choices: int | None = 1) -> tuple[Json | None, bool]:
     """Return (body, whole?) of an answer, streamed or not; None when there is none to be had.
 

@@ -125,7 +125,7 @@ def test_savings_says_not_known_where_nothing_could_be_judged(
     # Numbers of words that no rule tells apart or alike.
     log = write(
         tmp_path / "log.jsonl",
-        [(q, PROSE[at % 2]) for at, (q, _) in enumerate(classified(str, 2))],
+        [("How can I pay here?", PROSE[0]), ("How could I pay here?", PROSE[1])],
     )
     judged = document(tmp_path, "savings", log)["summary"]["tiers"]["semantic"]["judged"]
     assert judged["n"] == judged["unsure"] == 1

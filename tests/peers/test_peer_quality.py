@@ -142,7 +142,7 @@ def test_a_package_does_over_a_stream_what_the_replay_of_its_rule_does(
         recall, asked, tmp_path, {"embedder": "static", "threshold": cutoff, "capacity": None}
     )
     assert told["threshold"] == cutoff
-    assert driven == streams.at_cutoff(policies.grid(Trace(asked)), cutoff)
+    assert driven == Count.of(streams.by_default(Trace(asked), cutoff))
     assert driven.hits > driven.wrong > 0
     assert driven.exact > 0
 
@@ -290,7 +290,9 @@ def test_a_job_replays_every_promise(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(streams, "source", lambda data, name: TextWorld(name, QUERIES))
     job = Job(Path(), WORLD, 1, "hash-v1", vectors=tmp_path / "vectors.npz")
     (done,) = streams.all_replayed([job], processes=1)
-    assert set(done.counts) == {f"adaptive {b:g}" for b in streams.BUDGETS} | {f"vcache {d:g}" for d in streams.DELTAS}
+    assert set(done.counts) == {streams.DEFAULT} | {f"adaptive {b:g}" for b in streams.BUDGETS} | {
+        f"vcache {d:g}" for d in streams.DELTAS
+    }
     # The file is read again, and not the default's vectors taken for it.
     np.testing.assert_array_equal(streams.of_job(job).vectors, streams.stream(Path(), WORLD, 1, "hash-v1").vectors)
 

@@ -110,7 +110,7 @@ def test_the_page_says_what_is_known(right: int, wrong: int, unsure: int, said: 
     metrics = Metrics()
     for verdict, n in (("same", right), ("different", wrong), ("unsure", unsure)):
         metrics.labels["audit", verdict] = n
-    page = (files("recall_cli") / "server" / "page.html").read_text()
+    page = (files("recall_cli") / "proxy" / "page.html").read_text()
     needed = [re.search(rf"^{start}.*?^{end}", page, re.M | re.S) for start, end in (("const percent", "const range"),)]
     function = re.search(r"^function wrong\(f\) \{.*?^\}", page, re.M | re.S)
     assert function is not None
@@ -149,8 +149,10 @@ def test_shadow_mode_labels_what_it_would_have_served(start: Start) -> None:
 def test_the_adaptive_policy_learns_from_misses_and_then_serves(start: Start) -> None:
     """Cold, it serves nothing; the labels of misses alone bring it to serve what is the same question again."""
     topics = [f"How do I {verb} my {thing}?" for verb in VERBS for thing in THINGS]
+    pages = {topic.lower().rstrip("?"): number for number, topic in enumerate(topics)}
     proxy, _ = start(
-        provider(lambda prompt: f"To {prompt.lower().strip(' ?').removeprefix('how do i ')}, open the menu."),
+        # Answers whose numbers differ are different by rule: a label for each miss.
+        provider(lambda prompt: f"It is described on page {pages[prompt.lower().rstrip('?')]} of the manual."),
         policy="adaptive",
         target_false_hit=0.05,
         verify_sample=0.1,
@@ -162,7 +164,7 @@ def test_the_adaptive_policy_learns_from_misses_and_then_serves(start: Start) ->
             proxy.settle()
     assert outcomes[:100].count("SEMANTIC") == 0, "nothing before it has labels"
     assert outcomes[-100:].count("SEMANTIC") > 20
-    assert proxy.server.metrics.labels["miss", "same"] > 50
+    assert proxy.server.metrics.labels["miss", "same"] > 40
     assert proxy.server.keeper.cache.policy.state()["labels"] >= 100
 
 

@@ -126,7 +126,7 @@ class Floor:
     def _saw(self, words: AbstractSet[str], facing: AbstractSet[str]) -> bool:
         """Return whether each word that only one text has is one that the embedder reads."""
         for word in words:
-            if word in _COUNTED or word[0].isdigit():
+            if word in _COUNTED or word[0].isdecimal():
                 continue  # weighed with the numbers
             if len(word) == 1 and word not in _ALONE:
                 return False

@@ -89,7 +89,7 @@ def quantities(text: str) -> Quantities:
         token = tokens[i]
         after = tokens[i + 1] if i + 1 < n else ""
         before = tokens[i - 1] if i else ""
-        if token[0].isdigit():
+        if token[0].isdecimal():
             i += _digits(token, before, after, hard, units, spans)
         elif token in NUMBER_WORDS or token in SCALES:
             i += _spelled(tokens, i, hard, soft, units, spans)
@@ -97,7 +97,7 @@ def quantities(text: str) -> Quantities:
         elif token in ORDINALS:
             _put(soft if token in ("first", "second") else hard, str(ORDINALS[token]))
         elif token in MONTHS:
-            near_number = before[:1].isdigit() or after[:1].isdigit() or before in _SUFFIX
+            near_number = before[:1].isdecimal() or after[:1].isdecimal() or before in _SUFFIX
             if token not in UNSURE_DATES or near_number or before in _DATE_BEFORE:
                 _put(hard, f"month {MONTHS[token]}")
         elif token in WEEKDAYS:
@@ -137,7 +137,7 @@ def _digits(token: str, before: str, after: str, hard: set[str], units: set[str]
     if after in _AM_PM and "." not in token and "," not in token:
         _put(hard, f"clock {_minutes(int(token), 0, after)}")
         return 1
-    if after == "oclock" and token.isdigit():
+    if after == "oclock" and token.isdecimal():
         _put(hard, f"clock {_minutes(int(token), 0, '')}")
         return 1
     value = float(token.replace(",", ""))

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from recall_cli.cache.decision import VETO, decide, learn
 from recall_cli.cache.evidence.evidence import history, vetoes
 from recall_cli.cache.policy.static import cosine
 from recall_cli.measure.evaluate.floors import TextEvidence, floor_of
@@ -197,6 +199,14 @@ class Trace:
             self._texts = TextEvidence(self.stream.prompts)
         return self.pair(i, j) if self._texts is None else self._texts(i, j)
 
+    def check(self, i: int, j: int, evidence: Evidence, forbidding: frozenset[str]) -> tuple[Evidence, str]:
+        """Return what `decide` asks of a check."""
+        reason = self.refusal(i, j)
+        if not reason and forbidding:
+            veto = vetoes(self.weighed(i, j), forbidding)
+            reason = "" if veto is None else VETO + veto
+        return evidence, reason
+
     def refusal(self, i: int, j: int) -> str:
         """Return why the floor keeps an earlier question's answer from a question, "" where it does not."""
         prompts = self.stream.prompts
@@ -304,40 +314,35 @@ def replay(trace: Trace, policy: Policy, luck: NDArray[np.float64], forbidding: 
         evidence.similarity, evidence.margin = cosine(similarity), margin
         evidence.history = history(cache.labels[j], cache.wrong[j])
         name = stream.namespaces[namespace]
-        verdict = policy.decide(name, evidence)
-        if verdict.serve and trace.refusal(i, j):
-            cache.insert(i, i)
-            continue
-        if verdict.serve and forbidding and vetoes(trace.weighed(i, j), forbidding) is not None:
-            verdict.serve = False
-        if verdict.serve and stream.agrees is not None and not stream.agrees(i, j):
-            # What a second opinion refuses is a miss, as it is to the proxy.
-            verdict.serve = False
+        opinion = None if stream.agrees is None else partial(stream.agrees, i, j)
+        choice = decide(policy, name, evidence, partial(trace.check, i, j, evidence, forbidding), opinion)
         right = answer[i] == answer[j] if same_of is None else same_of(i, j)
-        if verdict.serve:
+        if choice.serve:
             tally.hits[cell] += 1
             tally.wrong[cell] += right is False
             tally.unsure[cell] += right is None
             if tally.first_hit_label is None:
                 tally.first_hit_label = labels
-            if not verdict.audit:
+            if not choice.audit:
                 continue
             tally.audits += 1
-        if right is None:
-            tally.unlabelled += 1
-            policy.unsure(name, evidence)
-            if not verdict.serve:
-                cache.insert(i, i)
+        if choice.evidence is None:
+            cache.insert(i, i)
             continue
-        same = right != (draws[i][0] < noise[right])
-        if verdict.serve and not same:
-            tally.reasks += 1
-            same = right != (draws[i][1] < noise[right])
-        policy.observe(name, evidence, same=same)
-        labels += 1
-        cache.labels[j] += 1
-        cache.wrong[j] += not same
-        if not (verdict.serve and same):
+        same = right
+        if right is not None:
+            same = right != (draws[i][0] < noise[right])
+            if choice.serve and not same:
+                tally.reasks += 1
+                same = right != (draws[i][1] < noise[right])
+        learned = learn(policy, name, choice.evidence, served=choice.serve, same=same)
+        if learned.counts:
+            labels += 1
+            cache.labels[j] += 1
+            cache.wrong[j] += not same
+        else:
+            tally.unlabelled += 1
+        if learned.stores:
             cache.insert(i, cache.group[j] if same else i)
     needed: Any = getattr(policy, "labels_needed", None)
     tally.labels_needed = needed() if needed is not None else None

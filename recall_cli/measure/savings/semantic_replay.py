@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from recall_cli.cache.decision import SECOND_OPINION, Choice, decide, learn
 from recall_cli.cache.entries import Witness
 from recall_cli.cache.index.auto import AutoIndex
 from recall_cli.cache.policy.static import cosine
@@ -71,12 +72,11 @@ class Calls:
 
 
 @dataclass(slots=True)
-class _Open:
-    """A decision whose answer is still on its way."""
+class _Decided:
+    """A decision whose call has not ended yet."""
 
-    evidence: Evidence
     candidate: int
-    hit: bool
+    choice: Choice
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class _Cache:
     """Whether a partition holds two different keys: without, its index could serve nobody."""
     indexes: dict[int, Index] = field(default_factory=dict)
     witness: Witness | None = None
-    asked: dict[int, _Open] = field(default_factory=dict)
+    decided: dict[int, _Decided] = field(default_factory=dict)
     audits: int = 0
     labels: int = 0
     unsure: int = 0
@@ -108,43 +108,46 @@ class _Cache:
         ids, similarities = index.search(self.calls.vectors[text], self.policy.candidates)
         if not len(ids):
             return None
+        candidate = int(ids[0])
         evidence = self._evidence(at, ids.tolist(), [cosine(s) for s in similarities.tolist()])
-        verdict = self.policy.decide(self._space(at), evidence)
-        if verdict.serve and self.calls.refusal is not None:
-            reason = self.calls.refusal(at, int(ids[0]))
-            if reason and not reason.startswith("veto_"):
-                return None  # never served, so its answer teaches nothing of what is
-            verdict.serve = not reason
-        if verdict.serve and self.calls.agrees is not None:
-            self.opinions += 1
-            before = process_time()
-            verdict.serve = self.calls.agrees(at, int(ids[0]))
-            self.opinion_cpu_s += process_time() - before
-            self.refused += not verdict.serve
-        if self.policy.learns and (verdict.audit or not verdict.serve):
-            self.asked[at] = _Open(evidence, int(ids[0]), verdict.serve)
-        return (int(ids[0]), evidence.similarity) if verdict.serve else None
+        choice = decide(
+            self.policy,
+            self._space(at),
+            evidence,
+            lambda: (evidence, "" if self.calls.refusal is None else self.calls.refusal(at, candidate)),
+            None if self.calls.agrees is None else lambda: self._agrees(at, candidate),
+        )
+        self.refused += choice.reason == SECOND_OPINION
+        if self.policy.learns and (choice.audit or not choice.serve):
+            self.decided[at] = _Decided(candidate, choice)
+        return (candidate, evidence.similarity) if choice.serve else None
 
     def arrive(self, at: int, missed: bool) -> None:
         """Take in the answer of a call: learn from it, and keep it unless what served it stands."""
-        decision = self.asked.pop(at, None)
-        like = None
-        if decision is not None and self.calls.same is not None:
-            same = self.calls.same(at, decision.candidate)
-            self.audits += decision.hit
-            if same is not None:
-                self.labels += 1
-                self.policy.observe(self._space(at), decision.evidence, same=same)
-                if self.witness is not None:
-                    self.witness.judge(decision.candidate, same=same)
-                like = decision.candidate if same else None
-            else:
-                self.unsure += 1
-                self.policy.unsure(self._space(at), decision.evidence)
-            # An audit that shows another answer stores it, as the cache does.
-            missed = missed or (decision.hit and same is False)
+        decided = self.decided.pop(at, None)
+        group = None
+        if decided is not None and decided.choice.evidence is not None and self.calls.same is not None:
+            candidate, choice = decided.candidate, decided.choice
+            same = self.calls.same(at, candidate)
+            learned = learn(self.policy, self._space(at), choice.evidence, served=choice.serve, same=same)
+            self.audits += choice.serve
+            self.labels += learned.counts
+            self.unsure += same is None
+            if same is not None and self.witness is not None:
+                self.witness.judge(candidate, same=same)
+            group = candidate if same else None
+            missed = learned.stores
         if missed:
-            self._put(at, like)
+            self._put(at, group)
+
+    def _agrees(self, at: int, candidate: int) -> bool:
+        """Ask the second opinion, and count what that took."""
+        assert self.calls.agrees is not None
+        self.opinions += 1
+        before = process_time()
+        agreed = self.calls.agrees(at, candidate)
+        self.opinion_cpu_s += process_time() - before
+        return agreed
 
     def _put(self, at: int, like: int | None) -> None:
         key, text = int(self.calls.key[at]), int(self.calls.text[at])

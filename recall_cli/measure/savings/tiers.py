@@ -9,7 +9,7 @@ import numpy as np
 
 from recall_cli.cache.answers.compare import Comparator
 from recall_cli.cache.answers.second_opinion import SecondOpinion
-from recall_cli.cache.decision import Gate
+from recall_cli.cache.decision import HitChecks
 from recall_cli.cache.embed.registry import read_vectors
 from recall_cli.cache.evidence.evidence import evidence
 from recall_cli.cache.evidence.text_features import facts
@@ -180,11 +180,11 @@ def _walk(rows: Rows, found: Replayed, semantic: Semantic, progress: Progress | 
     key = found.normal if NORMALISED in found.tiers else found.key
     walls, _ = number(partition)
     calls = Calls(found.time, key, walls, vector[text], vectors)
-    gate = Gate(semantic.embedder, semantic.policy, semantic.vetoes)
+    checks = HitChecks(semantic.embedder, semantic.policy, semantic.vetoes)
 
     def refusal(at: int, other: int) -> str:
         one, two = (rows.texts.read(int(place[call])) for call in (at, other))
-        return gate.refusal(one, two, evidence(facts(one), facts(two), 0.0))
+        return checks.refusal(one, two, evidence(facts(one), facts(two), 0.0))
 
     calls.refusal = refusal
     opinion = semantic.opinion

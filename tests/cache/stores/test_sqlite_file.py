@@ -125,7 +125,7 @@ def closed(opened: Opened) -> Opened:
 RACE = """
 import sys
 from pathlib import Path
-from tests.core.test_dbfile import KINDS
+from tests.cache.stores.test_sqlite_file import KINDS
 
 open, folder = KINDS[sys.argv[1]], Path(sys.argv[2])
 held = []

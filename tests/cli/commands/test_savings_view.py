@@ -68,7 +68,7 @@ def test_no_sweep_where_nothing_hits(log: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_what_rules_make_of_semantic_answers(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ways = ("How do I reset my password?", "My password, how do I reset it?")
+    ways = ("How do I reset my password?", "How can I reset my password?")
     lines = [
         call(way, NEW_YEAR + 100 * i + 50 * j, f"It takes {3 + i % 2 * j} days.", tenant=f"t{i}")
         for i in range(4)

@@ -36,7 +36,7 @@ def test_what_counts_as_wrong() -> None:
     queries = [
         Query(SEEDS[0], Kind.REPEAT, 0),
         Query("how do i reset my password", Kind.PARAPHRASE, 0),
-        Query("how do i reset my Password", Kind.PARAPHRASE, 1),  # served another entry's answer
+        Query("how can i reset my password", Kind.PARAPHRASE, 1),  # served another entry's answer
         Query("How do I reset the password?", Kind.LOOKALIKE, 0, "scope"),
         Query("Which river flows through Vienna?", Kind.NEW, None),
         Query("How do I reset my password!", Kind.UNLABELLED, None),

@@ -7,6 +7,7 @@ import json
 import math
 import random
 import re
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def test_exact_semantic_and_money(log: Path) -> None:
     lines = [
         line("How do I reset my password?", NEW_YEAR, answer="Click  forgot."),
         line("How do I reset my password?", NEW_YEAR + 10),
-        line("My password, how do I reset it?", NEW_YEAR + 20, answer="click forgot."),
+        line("How can I reset my password?", NEW_YEAR + 20, answer="click forgot."),
         line("how do i reset  my password!", NEW_YEAR + 25, answer="Click forgot."),
         line("How do I reset my own password?", NEW_YEAR + 30, answer="Call us."),
         line("What is the capital of France?", NEW_YEAR + 40),
@@ -108,9 +109,9 @@ def test_agreement_is_that_of_the_hits_the_semantic_tier_adds(log: Path) -> None
     """The last call is an exact repeat that the semantic cache serves from its neighbour: it added nothing."""
     lines = [
         line("How do I reset my password?", NEW_YEAR, answer="Click forgot."),
-        line("My password, how do I reset it?", NEW_YEAR + 10, answer="Call us."),
-        line("My password, how do I reset it?", NEW_YEAR + 20, answer="Call us."),
-        line("My password, how do I reset it?", NEW_YEAR + 30, answer="Write to us."),
+        line("How can I reset my password?", NEW_YEAR + 10, answer="Call us."),
+        line("How can I reset my password?", NEW_YEAR + 20, answer="Call us."),
+        line("How can I reset my password?", NEW_YEAR + 30, answer="Write to us."),
     ]
     summary = measure(log, lines, embedder="static", tau=0.9).summary
     assert (summary["tiers"]["exact"]["hits"], summary["tiers"]["semantic"]["hits"]) == (2, 1)
@@ -131,18 +132,19 @@ def test_a_neighbour_with_the_logged_answer_displaces_nothing(log: Path) -> None
     assert measure(log, lines, embedder="static", tau=0.9).summary["exact_hits_displaced"] == 0
 
 
-def hex_prompts(n: int) -> list[dict[str, Any]]:
+def wordings(n: int) -> list[dict[str, Any]]:
+    """Return questions in many wordings, each with an answer drawn by chance."""
     noise = random.Random(0)
+    things = ("bank", "phone", "router", "car", "house", "garden", "camera", "bicycle", "boat", "oven")
+    ways = product(("do", "can", "could", "should", "might"), ("the", "a"), ("", " please", " now"), things)
     return [
-        line(
-            f"Describe item {noise.randbytes(4).hex()} please.", NEW_YEAR + i * DAY / 50, answer=f"{noise.randrange(9)}"
-        )
-        for i in range(n)
+        line(f"How {may} I check {which} {thing}{end}?", NEW_YEAR + i * DAY / 50, answer=f"{noise.randrange(9)}")
+        for i, (may, which, end, thing) in enumerate(islice(ways, n))
     ]
 
 
 def test_semantic_hits_that_agree_by_chance_are_not_worth_it(log: Path) -> None:
-    summary = measure(log, hex_prompts(300), embedder="static", tau=0.4).summary
+    summary = measure(log, wordings(300), embedder="static", tau=0.8).summary
     answers = summary["tiers"]["semantic"]["answers_equal"]
     assert answers["n"] == summary["tiers"]["semantic"]["hits"] > 200
     assert answers["interval"][1] < 0.2
@@ -194,12 +196,12 @@ def test_only_sampled_calls_are_said_to_be_included(log: Path) -> None:
 def test_no_hint_names_what_does_not_exist(log: Path) -> None:
     commands = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
     untimed = [{**line("a"), "timestamp": None}, line("a?", None, request={"temperature": 1}, latency_ms=None)]
-    for result in (measure(log, hex_prompts(40), embedder="static", tau=0.4), measure(log, untimed)):
+    for result in (measure(log, wordings(40), embedder="static", tau=0.4), measure(log, untimed)):
         for warning in result.warnings:
             said = f"{warning.message} {warning.hint}"
             assert "project" not in said
             assert set(re.findall(r"recall ([a-z-]+)", said)) <= commands
-    warnings = measure(log, hex_prompts(40), embedder="static", tau=0.4).warnings
+    warnings = measure(log, wordings(40), embedder="static", tau=0.4).warnings
     hint = next(w.hint for w in warnings if "semantic" in w.code)
     assert "recall eval --log LOG" in hint
 
@@ -482,14 +484,14 @@ def test_a_free_model_has_nothing_to_save(log: Path) -> None:
 
 
 def test_pairs_to_check_by_hand(log: Path) -> None:
-    ways = ("How do I reset my password?", "reset my password how do I?")
+    ways = ("How do I reset my password?", "How can I reset my password?")
     lines: list[Any] = [b"no record"]
     lines += [
         line(way, NEW_YEAR + 100 * i + 50 * j, tenant=i, answer="Click." if i % 6 == 0 else f"Click {j}.")
         for i in range(30)
         for j, way in enumerate(ways)
     ]
-    result = measure(log, lines, embedder="static", tau=0.99)
+    result = measure(log, lines, embedder="static", tau=0.98)
     assert result.summary["tiers"]["semantic"]["hits"] == 30
     pairs = result.summary["to_check"]
     assert len(pairs) == 20
