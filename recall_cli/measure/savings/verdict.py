@@ -192,8 +192,8 @@ def _without_dollars(facts: Facts) -> str:
         )
     if facts.hits == 0:
         return (
-            f"{_negative(facts)}: none of {facts.cacheable:,} cacheable requests was close to one "
-            f"answered before it{_tied(facts)}{_kept_out(facts) if facts.sampled else ''}."
+            f"{_negative(facts)}: none of {facts.cacheable:,} cacheable requests could be answered by one "
+            f"before it{_tied(facts)}{_kept_out(facts) if facts.sampled else ''}."
         )
     if facts.spend == 0 and facts.priced >= MIN_PRICED * facts.cacheable:
         if not facts.tokens:

@@ -81,7 +81,7 @@ def test_a_cached_prompt_saves_what_it_cost(tmp_path: Path, capsys: pytest.Captu
 def test_costs_are_taken_off_and_the_verdict_knows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Of three calls one repeats itself, and one asks in other words what the one before it asked.
     asked = [
-        f"{WAYS[i % 3]} It is about my laptop {'ABCDEFGHIJ'[i // 3 % 10]}{i // 30}." if i % 3 != 1 else WAYS[0]
+        f"{WAYS[i % 3]} It is about my laptop {'ABCDEFGHIJ'[i // 3 % 10]}{i // 30}." if i % 3 != 1 else WAYS[i % 2]
         for i in range(600)
     ]
     lines = [line(text, i * 3600) for i, text in enumerate(asked)]

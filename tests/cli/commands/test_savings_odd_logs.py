@@ -51,7 +51,7 @@ def document(capsys: pytest.CaptureFixture[str], log: str, *more: str) -> dict[s
 
 def test_unique_prompts_are_not_worth_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = write(tmp_path / "log.jsonl", unique(300))
-    verdict = "Not worth it: none of 300 cacheable requests was close to one answered before it."
+    verdict = "Not worth it: none of 300 cacheable requests could be answered by one before it."
     for tiers in ("exact,normalised", "exact,normalised,semantic"):
         assert told(capsys, log, "--tiers", tiers, "--tau", "0.99")[0].rstrip().splitlines()[-1] == verdict
 

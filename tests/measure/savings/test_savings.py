@@ -442,7 +442,7 @@ def test_calls_of_one_instant_are_never_called_not_worth_it(log: Path) -> None:
     assert result.summary["tiers"]["exact"]["hits"] == 0
     assert result.summary["same_instant"]["misses"] == 299
     assert result.summary["verdict"].startswith(
-        "Not enough data: none of 300 cacheable requests was close to one answe"
+        "Not enough data: none of 300 cacheable requests could be answered by one"
     )
     assert "299 repeat a call of the same start time" in result.summary["verdict"]
     assert "lower bound" in hinted(result, "same_instant")

@@ -72,10 +72,10 @@ ALLOWED = "repeating a sampled answer is acceptable to you: with --allow-sampled
          "Worth it: exact matching alone saves at most $10.00 of the $100.00 spent (10.0 %) (calls of one time are "
          "taken in the order of the file, so this is an upper bound)."),
         # Misses for the sake of equal times: enough of them, and the log does not say that it is not worth it.
-        ({"hits": 0, "tied": 8}, "Not enough data: none of 800 cacheable requests was close to one answered before "
+        ({"hits": 0, "tied": 8}, "Not enough data: none of 800 cacheable requests could be answered by one before "
                                  "it; 8 repeat a call of the same start time and would be answered had they come after "
                                  "it."),
-        ({"hits": 0, "tied": 7}, "Not worth it: none of 800 cacheable requests was close to one answered before it."),
+        ({"hits": 0, "tied": 7}, "Not worth it: none of 800 cacheable requests could be answered by one before it."),
         ({"saved": 0.99, "exact_saved": 0.99, "tied": 400},
          "Not enough data: a cache would save $0.990 of the $100.00 spent (0.99 %); 400 repeat a call of the same "
          "start time and would be answered had they come after it."),
@@ -133,7 +133,7 @@ ALLOWED = "repeating a sampled answer is acceptable to you: with --allow-sampled
          "and closing marks adds $4.20 (4.2 %)."),
         ({"saved": 0.99, "exact_saved": 0.99},
          "Not worth it: a cache would save $0.990 of the $100.00 spent (0.99 %)."),
-        ({"hits": 0}, "Not worth it: none of 800 cacheable requests was close to one answered before it."),
+        ({"hits": 0}, "Not worth it: none of 800 cacheable requests could be answered by one before it."),
         ({"cacheable": 199, "priced": 199}, "Not enough data: 199 of 1,000 requests could be cached, and a verdict "
                                             "needs 200; kept out mainly for this: tools offered in the "
                                             "request."),
@@ -175,10 +175,10 @@ ALLOWED = "repeating a sampled answer is acceptable to you: with --allow-sampled
         ({"cacheable": 9, "priced": 9, "sampled": Sampled(500, 0.5)},
          f"Not enough data: 9 of 1,000 requests could be cached, and a verdict needs 200; if {ALLOWED}save 50.0 % of "),
         ({"hits": 0, "sampled": Sampled(3, 0.004)},
-         "Not worth it: none of 800 cacheable requests was close to one answered before it; kept out mainly as "
+         "Not worth it: none of 800 cacheable requests could be answered by one before it; kept out mainly as "
          "sampled, and even with --allow-sampled exact matching alone would only save 0.40 % of the spend."),
         ({"hits": 0, "sampled": Sampled(0, 0.0)},
-         "Not worth it: none of 800 cacheable requests was close to one answered before it; kept out mainly as "
+         "Not worth it: none of 800 cacheable requests could be answered by one before it; kept out mainly as "
          "sampled, and even with --allow-sampled exact matching would answer none."),
         ({"exact_saved": 0.0, **HEX, "sampled": Sampled(500, 0.5)},
          f"Not worth it on this evidence: exact matching alone saves nothing, unless {ALLOWED}save 50.0 % of the "
