@@ -18,7 +18,6 @@ from langchain_core.outputs import ChatGeneration, Generation
 from recall_cli.cache import finish_reasons
 from recall_cli.cache.cache import Cache
 from recall_cli.cache.embed.registry import reads_all
-from recall_cli.cache.evidence.text_features import is_anaphoric
 from recall_cli.cache.request import parse_body
 from recall_cli.types import Bypass, Completion, Lookup, Request
 
@@ -75,7 +74,7 @@ class RecallCache(BaseCache):
 
     def _find(self, request: Request) -> Lookup:
         if not request.exact_only:
-            request.exact_only = is_anaphoric(request.text) or not reads_all(self.cache.embedder, request.text)
+            request.exact_only = not reads_all(self.cache.embedder, request.text)
         return self.cache.get(request)
 
     def _request(self, prompt: str, llm_string: str) -> Request | None:

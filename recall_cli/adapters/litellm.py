@@ -15,7 +15,6 @@ from litellm.litellm_core_utils.model_param_helper import ModelParamHelper
 
 from recall_cli.cache.cache import Cache
 from recall_cli.cache.embed.registry import reads_all
-from recall_cli.cache.evidence.text_features import is_anaphoric
 from recall_cli.cache.request import parse_body
 from recall_cli.proxy.planner import completion, is_finished, is_too_old, storable
 from recall_cli.proxy.settings import Limits
@@ -96,5 +95,5 @@ class RecallCache(LiteLLMCache):
         if isinstance(request, Bypass) or (request.sampled and not self._allow_sampled):
             return None
         if not request.exact_only:
-            request.exact_only = is_anaphoric(request.text) or not reads_all(self.recall.embedder, request.text)
+            request.exact_only = not reads_all(self.recall.embedder, request.text)
         return request

@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 from blake3 import blake3
 
+from recall_cli.cache.evidence.text_features import is_anaphoric
 from recall_cli.types import Bypass, Json, Request
 
 DIGEST_BYTES = 16
@@ -119,8 +120,9 @@ def parse_body(provider: str, body: Json, *, tenant: str = "") -> Request | Bypa
         provider=provider,
         model=model,
         sampled=_is_sampled(body),
-        # n answers to one prompt are n draws: replaying them for another wording is a stretch.
-        exact_only=body.get("n", 1) not in (1, None) or not text.strip(),
+        # n answers to one prompt are n draws: replaying them for another wording is a stretch. And a text that means
+        # nothing without what was said before it is not told by its own words.
+        exact_only=body.get("n", 1) not in (1, None) or not text.strip() or is_anaphoric(text),
     )
 
 

@@ -126,10 +126,10 @@ def _gate(
 ) -> str:
     """Return the first thing that forbids serving the candidate, "" when nothing does."""
     text, stored = asked.text, candidate.request.text
-    if asked.exact_only:
-        return "exact_only: this request may be answered by an equal one alone"
     if is_anaphoric(text):
         return "anaphoric: what it means hangs on what was said before"
+    if asked.exact_only:
+        return "exact_only: this request may be answered by an equal one alone"
     if not checks.floor.reads(text):
         return f"{UNREAD}: {MEANINGS[UNREAD]}"
     if candidate.request.partition != asked.partition:

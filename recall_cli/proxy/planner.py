@@ -11,7 +11,6 @@ import orjson
 from blake3 import blake3
 
 from recall_cli.cache import finish_reasons
-from recall_cli.cache.evidence.text_features import is_anaphoric
 from recall_cli.cache.request import DIGEST_BYTES, parse_body
 from recall_cli.cache.stores.maintenance import TENANTS
 from recall_cli.logs.answer import read as read_answer
@@ -264,8 +263,6 @@ class Planner:
             return request
         if request.sampled and not self._settings.allow_sampled:
             return Bypass("sampled")
-        if not request.exact_only and is_anaphoric(request.text):
-            request.exact_only = True
         stream = body.get("stream") is True
         return request, stream, stream and dialect.wants_usage(body)
 
