@@ -23,7 +23,7 @@ from benchmarks.hub_quality import made
 from recall_cli.cache.embed.registry import make_embedder
 from recall_cli.hub.models import ALPHA
 from recall_cli.hub.search.fusion import Whitening, order, stretched
-from recall_cli.measure.hub_eval import DEPTH, Asked, load_judgements, row_of
+from recall_cli.measure.hub_eval import DEPTH, JudgedQuestion, load_judgements, row_of
 from recall_cli.measure.result import new_result, to_json
 from recall_cli.types import Embedder
 
@@ -31,7 +31,7 @@ RANK_CONSTANT = 60
 """Of reciprocal rank fusion, as it was published."""
 
 
-def by_ranks(asked: Asked) -> list[str]:
+def by_ranks(asked: JudgedQuestion) -> list[str]:
     """Return the documents by reciprocal rank fusion of the two legs."""
     scores: Counter[int] = Counter()
     for leg in (asked.found.near, asked.found.worded):
@@ -40,7 +40,7 @@ def by_ranks(asked: Asked) -> list[str]:
     return asked.of(np.array([chunk for chunk, _ in scores.most_common()], np.int64))
 
 
-def once(asked: Asked, whiten: Whitening) -> list[str]:
+def once(asked: JudgedQuestion, whiten: Whitening) -> list[str]:
     """Return the documents by the weighted scores, without feedback."""
     found = asked.found
     cosines = whiten(found.vectors) @ whiten(found.vector[np.newaxis])[0]
@@ -51,10 +51,10 @@ def measured(folder: Path, hubs: Path, embedder: Embedder) -> list[dict[str, Any
     """Return a row for each way to order the candidates of one set."""
     with made(folder, hubs, embedder) as hub:
         judged = load_judgements(str(folder / "queries.jsonl"), str(folder / "qrels.tsv")).questions
-        asked = [Asked(question, hub.gather(question.text, DEPTH)) for question in judged]
+        asked = [JudgedQuestion(question, hub.gather(question.text, DEPTH)) for question in judged]
         # Without any row, nothing is known of the spread, and cosines stay what they are.
         raw, white = Whitening(hub.engine.sample(0)), hub.whitening(hub.engine.info())
-    ways: dict[str, Callable[[Asked], list[str]]] = {
+    ways: dict[str, Callable[[JudgedQuestion], list[str]]] = {
         "words": lambda one: one.of(one.found.worded),
         "vectors": lambda one: one.of(one.found.near),
         "reciprocal ranks": by_ranks,

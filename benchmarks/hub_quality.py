@@ -25,7 +25,7 @@ from recall_cli.hub.ingest.pipeline import ingest
 from recall_cli.hub.models import Document
 from recall_cli.hub.search.pipeline import Hub
 from recall_cli.hub.stores.folder import make_hub, open_hub
-from recall_cli.measure.hub_eval import Plan, run
+from recall_cli.measure.hub_eval import HubEvalPlan, run
 from recall_cli.measure.result import new_result, to_json
 from recall_cli.types import Embedder, Result
 
@@ -52,7 +52,7 @@ def made(folder: Path, hubs: Path, embedder: Embedder) -> Iterator[Hub]:
 def measured(folder: Path, hubs: Path, embedder: Embedder, foreign: Path, false_answers: float) -> Result:
     """Return the result of one set."""
     with made(folder, hubs, embedder) as hub:
-        plan = Plan(
+        plan = HubEvalPlan(
             str(folder / "queries.jsonl"),
             str(folder / "qrels.tsv"),
             foreign=str(foreign),

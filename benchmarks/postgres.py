@@ -30,7 +30,7 @@ from recall_cli.cache.cache import Cache
 from recall_cli.cache.embed.registry import make_embedder
 from recall_cli.cache.policy.static import StaticPolicy
 from recall_cli.cache.request import text_request
-from recall_cli.cache.stores.read_through import HotStore
+from recall_cli.cache.stores.read_through import ReadThroughStore
 from recall_cli.cache.stores.sqlite import SqliteStore
 from recall_cli.errors import GateFailed
 from recall_cli.measure.result import OutFile, new_result, to_json
@@ -251,7 +251,7 @@ def run(arguments: argparse.Namespace, folder: Path) -> tuple[list[dict[str, Any
         store.close()
         sqlite = SqliteStore(folder / "answers.db", embedder=embedder)
         summary["store_s"]["embedded"] = round(fill(sqlite, spaces, embedder), 1)
-        embedded = Cache(embedder=embedder, policy=StaticPolicy(TAU), store=HotStore(sqlite))
+        embedded = Cache(embedder=embedder, policy=StaticPolicy(TAU), store=ReadThroughStore(sqlite))
         with following(url, embedder) as nothing:
             nothing.want = lambda partition: None
             rows = cold(spaces, nothing, arguments.calls)

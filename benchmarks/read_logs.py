@@ -104,9 +104,9 @@ def _row(row: int, some: Any, draw: random.Random) -> dict[str, Any]:
 def read(path: Path, counts: dict[str, int]) -> dict[str, float]:
     """Read the log once; return the seconds of CPU and of the clock."""
     from recall_cli.logs.read import read_log
-    from recall_cli.logs.report import Tally
+    from recall_cli.logs.report import ReadReport
 
-    tally = Tally()
+    tally = ReadReport()
     tokens = 0
     cpu, wall = time.process_time(), time.perf_counter()
     for record in read_log(str(path), tally):

@@ -59,7 +59,7 @@ def fill(store: Path, texts: list[str]) -> float:
     from recall_cli.cache.embed.registry import make_embedder
     from recall_cli.cache.policy.static import StaticPolicy
     from recall_cli.cache.stores.sqlite import SqliteStore
-    from recall_cli.proxy.planner import Ask, Planner, Walls, tenant_key
+    from recall_cli.proxy.planner import PlannedRequest, Planner, TenantKeys, tenant_key
     from recall_cli.proxy.providers.dialect import OPENAI
     from recall_cli.proxy.settings import Settings
     from recall_cli.types import Completion, Usage
@@ -67,13 +67,13 @@ def fill(store: Path, texts: list[str]) -> float:
     started = time.perf_counter()
     embedder = make_embedder("static")
     opened = SqliteStore(store, embedder=embedder)
-    planner = Planner(Walls(tenant_key(opened), Settings()), Settings())
+    planner = Planner(TenantKeys(tenant_key(opened), Settings()), Settings())
     cache = Cache(embedder=embedder, policy=StaticPolicy(), store=opened)
     headers = [(b"authorization", b"Bearer sk-bench-0123456789abcdef")]
     stored = Completion(answer("word " * 130), "gpt-4o-2024-08-06", Usage(120, 130), time.time())
     for text in texts:
         ask = planner.plan(OPENAI, body(text).encode(), headers, b"/v1/chat/completions?")
-        assert isinstance(ask, Ask)
+        assert isinstance(ask, PlannedRequest)
         cache.put(ask.request, stored)
     cache.close()
     return time.perf_counter() - started

@@ -36,9 +36,9 @@ async def grow(folder: Path, entries: int) -> list[dict[str, Any]]:
     from recall_cli.cache.embed.registry import make_embedder
     from recall_cli.cache.policy.static import StaticPolicy
     from recall_cli.cache.request import text_request
-    from recall_cli.cache.stores.read_through import HotStore
+    from recall_cli.cache.stores.read_through import ReadThroughStore
     from recall_cli.cache.stores.sqlite import SqliteStore
-    from recall_cli.proxy.lookup import Keeper
+    from recall_cli.proxy.lookup import CacheRunner
     from recall_cli.proxy.metrics import Metrics
     from recall_cli.proxy.serve import SWITCH_S, settle_memory
     from recall_cli.proxy.settings import Limits
@@ -46,9 +46,9 @@ async def grow(folder: Path, entries: int) -> list[dict[str, Any]]:
     from recall_cli.types import Completion, Put, Usage
 
     embedder = make_embedder("static")
-    store = HotStore(SqliteStore(folder / "stalls.db", embedder=embedder))
+    store = ReadThroughStore(SqliteStore(folder / "stalls.db", embedder=embedder))
     cache = Cache(embedder=embedder, policy=StaticPolicy(), store=store)
-    keeper = Keeper(cache, Limits(), Metrics())
+    keeper = CacheRunner(cache, Limits(), Metrics())
     stored = Completion(answer("word " * 130), "gpt-4o-2024-08-06", Usage(120, 130), time.time())
     texts = sentences(entries, seed=1)
     vectors = embedder.embed_many(texts)  # in the server they come with the lookup that missed

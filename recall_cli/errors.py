@@ -7,7 +7,7 @@
     │   ├── EmbedderError      4  no such embedder, or its files do not load
     │   └── StoreError         4  the store is damaged, locked or of another version
     │       ├── StoreMismatch  4  the store's vectors come from another embedder
-    │       └── StoreAway      4  the store's server does not answer now
+    │       └── StoreUnavailable 4  the store's server does not answer now
     └── UpstreamError          5  a network peer or a port failed
 
 Every error is a sentence (`str(error)`) and a next step (`error.hint`).
@@ -69,7 +69,7 @@ class StoreMismatch(StoreError):
     """A store's vectors were made by another embedder; mixing them would compare unlike spaces."""
 
 
-class StoreAway(StoreError):
+class StoreUnavailable(StoreError):
     """A store's server does not answer; it may later, and nothing says that the store is not as it should be."""
 
 

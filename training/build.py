@@ -54,7 +54,7 @@ LONGEST = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BuildPlan:
     """Where the pipeline reads and keeps its stages, and how long it learns."""
 
     work: Path
@@ -69,7 +69,7 @@ class Plan:
 
 
 def fitted(
-    raw: Floats, tokenizer: Tokenizer, teacher: Path, teacher_digest: str, plan: Plan, step: Progress
+    raw: Floats, tokenizer: Tokenizer, teacher: Path, teacher_digest: str, plan: BuildPlan, step: Progress
 ) -> tuple[Floats, dict[str, Any]]:
     """Return the fitted table, shape as `raw`, and a record of what it was fitted to.
 
@@ -150,7 +150,7 @@ def _load(table: Any, path: Path) -> None:
             getattr(table, name).data = table.torch.tensor(parts[name])
 
 
-def _record(found: Corpus, sentences: int, plan: Plan) -> dict[str, Any]:
+def _record(found: Corpus, sentences: int, plan: BuildPlan) -> dict[str, Any]:
     return {
         "sentences": sentences,
         "corpus_blake3": found.digest,
@@ -175,7 +175,7 @@ def build(
     teacher: str = TEACHER,
     dims: int = 256,
     sif: float = 1e-4,
-    plan: Plan | None = None,
+    plan: BuildPlan | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Distil `teacher` (an installed package or a folder) into the model folder `out`, and fit the table.
@@ -307,7 +307,7 @@ def main(
 
     An hour at most on two cores. It learns from the text world, WordNet and Python's docstrings alone.
     """
-    plan = None if plain else Plan(work or folder.with_name(folder.name + ".work"), wordnet, data)
+    plan = None if plain else BuildPlan(work or folder.with_name(folder.name + ".work"), wordnet, data)
     with Output(format, json, out) as output:
         result = build(folder, teacher=teacher, dims=dims, sif=sif, plan=plan, progress=output.progress)
         output.emit(result, view)

@@ -296,16 +296,16 @@ def _bench(params: dict[str, Any], progress: Progress | None) -> Result:
     from recall_cli.measure.bench import bench
 
     _need(filter(None, (params.get("prompts"), params.get("store"))))
-    return bench.run(bench.Plan(**_known(bench.Plan, params)), progress=progress)
+    return bench.run(bench.BenchPlan(**_known(bench.BenchPlan, params)), progress=progress)
 
 
 def _ann(params: dict[str, Any], progress: Progress | None) -> Result:
     from recall_cli.measure.ann import tune as ann_tune
     from recall_cli.measure.ann.data import Clusters
-    from recall_cli.measure.ann.plan import KINDS, Plan
+    from recall_cli.measure.ann.plan import KINDS, AnnPlan
 
     _need(name for name in params["data"] if name not in KINDS)
-    plan = Plan(**{**_known(Plan, params), "clusters": Clusters(**params["clusters"])})
+    plan = AnnPlan(**{**_known(AnnPlan, params), "clusters": Clusters(**params["clusters"])})
     tune = bool(params.get("tune"))
     limit = ann_tune.gate(params.get("min_recall"), params.get("gate") or "near", tune=tune)
     return ann_tune.run(plan, limit, tune=tune, progress=progress, checkpoint=lambda _: None, done=None)

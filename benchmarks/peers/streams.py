@@ -53,7 +53,7 @@ class Count:
     exact: int
 
     @classmethod
-    def of(cls, tally: replay.Tally) -> Count:
+    def of(cls, tally: replay.ReplayCounts) -> Count:
         """Return the sums of a replay's tally."""
         return cls(sum(tally.queries), sum(tally.hits), sum(tally.wrong), tally.exact)
 
@@ -140,7 +140,7 @@ def replayed(job: Job) -> Replayed:
     return Replayed({arm: Count.of(tally) for arm, tally in counts.items()}, cutoffs(asked))
 
 
-def by_default(seen: replay.Trace, cutoff: float = DEFAULT_TAU) -> replay.Tally:
+def by_default(seen: replay.Trace, cutoff: float = DEFAULT_TAU) -> replay.ReplayCounts:
     """Return what recall does at its defaults, or at another cutoff: its floor and its vetoes refuse what they do."""
     policy = StaticPolicy(cutoff)
     return replay.replay(seen, policy, np.ones((len(seen.stream), 2)), default_vetoes(policy))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recall_cli.measure.evaluate.replay import CacheReplay, Tally, Trace
+from recall_cli.measure.evaluate.replay import CacheReplay, ReplayCounts, Trace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -98,14 +98,14 @@ def _logistic(x: Floats, y: Floats) -> tuple[float, float, Floats]:
     return float(at[0]), float(at[1]), np.linalg.inv(information)
 
 
-def replay(trace: Trace, delta: float, seed: int) -> Tally:
+def replay(trace: Trace, delta: float, seed: int) -> ReplayCounts:
     """Run the decision over a stream, in time order: an exact repeat of a stored text is counted apart.
 
     A new prompt is stored where the neighbour's answer was wrong, as the paper has it: the others have an entry.
     """
     stream, cache = trace.stream, CacheReplay(trace)
     cells = 2 * len(stream.namespaces)
-    tally = Tally([0] * cells, [0] * cells, [0] * cells, [0] * cells)
+    tally = ReplayCounts([0] * cells, [0] * cells, [0] * cells, [0] * cells)
     draws = np.random.default_rng([seed, 4]).random(len(stream)).tolist()
     learned: dict[int, Threshold] = {}
     for i, namespace in enumerate(trace.space):

@@ -33,9 +33,9 @@ from recall_cli.cache.decision import as_miss
 from recall_cli.cache.embed.registry import reads_all
 from recall_cli.proxy.asgi import JSON, Headers
 from recall_cli.proxy.planner import (
-    Ask,
+    PlannedRequest,
     Planner,
-    Walls,
+    TenantKeys,
     by_name,
     completion,
     objection,
@@ -70,7 +70,7 @@ class Reply:
 
 
 @dataclass(slots=True)
-class Errand:
+class PendingCall:
     """A request that goes upstream, and what is to be learned from its answer."""
 
     dialect: Dialect
@@ -81,7 +81,7 @@ class Errand:
     """What to send where an upstream refuses that question: the caller's own."""
     url: str = ""
     """Whom it goes to, as what is known of upstreams is kept."""
-    ask: Ask | None = None
+    ask: PlannedRequest | None = None
     """None: the answer passes unseen."""
     found: Lookup | None = None
 
@@ -123,14 +123,14 @@ class Exchange:
         """Faults of the cache, which no caller met, by where they happened."""
         self._settings = Settings(allow_sampled=allow_sampled, share_scope=share_scope, learn_usage=learn_usage)
         self._options = Options()
-        self._planner = Planner(Walls(tenant_key(cache.store), self._settings), self._settings)
+        self._planner = Planner(TenantKeys(tenant_key(cache.store), self._settings), self._settings)
         self._compare = Comparator(cache.embedder)
         self._serial = itertools.count(1)
         self._prefix = "req_recall_" + os.urandom(6).hex()
 
     def open(
         self, *, method: str, origin: bytes, path: str, query: bytes, headers: Headers, raw: bytes
-    ) -> Reply | Errand | None:
+    ) -> Reply | PendingCall | None:
         """Return a stored answer, an errand, or None for a request that is none of ours.
 
         :param origin: scheme, host and port, which part the entries of several hosts.
@@ -144,7 +144,7 @@ class Exchange:
         if isinstance(planned, Bypass):
             if read_controls(by_name(headers)).only_if_cached:
                 return _not_stored(dialect)
-            return self._counted(Errand(dialect, Decision(Outcome.BYPASS, reason=planned.reason), raw))
+            return self._counted(PendingCall(dialect, Decision(Outcome.BYPASS, reason=planned.reason), raw))
         missed = Lookup(Decision(Outcome.MISS, reason="cache_fault"))
         found = self._guarded("lookup", lambda: self._find(planned), missed)
         if found.completion is not None:
@@ -156,7 +156,7 @@ class Exchange:
         if planned.controls.only_if_cached:
             return _not_stored(dialect)
         decision = as_miss(found, "audited").decision if found.audit else found.decision
-        errand = Errand(dialect, decision, raw, ask=planned, found=found)
+        errand = PendingCall(dialect, decision, raw, ask=planned, found=found)
         errand.url = (origin + path.encode()).decode("utf-8", "replace")
         model = planned.request.model
         if (
@@ -173,14 +173,14 @@ class Exchange:
                 errand.again = None if "stream_options" in body else raw
         return self._counted(errand)
 
-    def doubts(self, errand: Errand, status: int) -> bool:
+    def doubts(self, errand: PendingCall, status: int) -> bool:
         """Take the status of an answer; return whether its body has to be read at once, for `refused`."""
         if errand.again is None or errand.ask is None:
             return False
         self._options.learn(errand.url, errand.ask.request.model, status, added=errand.strips)
         return errand.strips and self._options.may_refuse(status)
 
-    def refused(self, errand: Errand, status: int, body: bytes) -> bool:
+    def refused(self, errand: PendingCall, status: int, body: bytes) -> bool:
         """Return whether the errand is to be run once more, with what it holds then; see `Options`."""
         if errand.again is None or errand.ask is None or not errand.strips:
             return False
@@ -190,7 +190,7 @@ class Exchange:
         return True
 
     def close(
-        self, errand: Errand, status: int, headers: Headers, raw: bytes, *, is_sse: bool, is_clean: bool = True
+        self, errand: PendingCall, status: int, headers: Headers, raw: bytes, *, is_sse: bool, is_clean: bool = True
     ) -> None:
         """Learn from the answer to an errand. Of one that broke off nothing is learned.
 
@@ -200,7 +200,7 @@ class Exchange:
             choices = errand.choices if is_clean else None
             self._guarded("learn", lambda: self._learn(errand, status, headers, raw, is_sse, choices), None)
 
-    def _find(self, ask: Ask) -> Lookup:
+    def _find(self, ask: PlannedRequest) -> Lookup:
         request = ask.request
         request.exact_only = request.exact_only or not reads_all(self.cache.embedder, request.text)
         found = self.cache.get(request)
@@ -212,7 +212,7 @@ class Exchange:
         # Drawn to be checked: the stored answer stays beside, for the fresh one to be compared with.
         return Lookup(found.decision, None, found.vector, found.evidence, audit=True) if found.audit else found
 
-    def _reply(self, dialect: Dialect, ask: Ask, found: Lookup) -> Reply:
+    def _reply(self, dialect: Dialect, ask: PlannedRequest, found: Lookup) -> Reply:
         answer = found.completion
         assert answer is not None
         body = replay(dialect, answer, stream=ask.stream, usage=ask.wants_usage)
@@ -221,7 +221,7 @@ class Exchange:
         return Reply(200, told, body)
 
     def _learn(
-        self, errand: Errand, status: int, headers: Headers, raw: bytes, is_sse: bool, choices: int | None
+        self, errand: PendingCall, status: int, headers: Headers, raw: bytes, is_sse: bool, choices: int | None
     ) -> None:
         ask, found = errand.ask, errand.found
         assert ask is not None
@@ -237,7 +237,7 @@ class Exchange:
             same = same_answer(self.cache, self._compare, found, body).label
         self.cache.learn(ask.request, found, completion(raw, body, time.time()), same=same)
 
-    def _counted(self, errand: Errand) -> Errand:
+    def _counted(self, errand: PendingCall) -> PendingCall:
         self.outcomes[errand.decision.outcome] += 1
         return errand
 
@@ -380,7 +380,7 @@ class AsyncCachedTransport(_AsyncTransport):
 class Tap:
     """Keeps what passes of an answer, and gives the caller what it asked for."""
 
-    def __init__(self, exchange: Exchange, errand: Errand, response: Any) -> None:
+    def __init__(self, exchange: Exchange, errand: PendingCall, response: Any) -> None:
         self._exchange = exchange
         self._errand = errand
         self._status = response.status_code
@@ -517,14 +517,14 @@ def _library(request: Any) -> Any:
     return sys.modules[type(request).__module__.partition(".")[0]]
 
 
-def _open(exchange: Exchange, request: Any, raw: bytes) -> Reply | Errand | None:
+def _open(exchange: Exchange, request: Any, raw: bytes) -> Reply | PendingCall | None:
     url = request.url
     origin = f"{url.scheme}://{url.netloc.decode()}".encode()
     headers = _lower(request.headers.raw)
     return exchange.open(method=request.method, origin=origin, path=url.path, query=url.query, headers=headers, raw=raw)
 
 
-def _sent(library: Any, request: Any, errand: Errand) -> Any:
+def _sent(library: Any, request: Any, errand: PendingCall) -> Any:
     """Return the request as it goes out: without what was meant for us, and asking for text that can be kept."""
     drop = (b"content-length", b"accept-encoding") if errand.ask is not None else ()
     headers = [(name, value) for name, value in request.headers.raw if not _is_ours(name) and name.lower() not in drop]
@@ -535,7 +535,7 @@ def _sent(library: Any, request: Any, errand: Errand) -> Any:
     )
 
 
-def _told(library: Any, response: Any, errand: Errand, stream: Any) -> Any:
+def _told(library: Any, response: Any, errand: PendingCall, stream: Any) -> Any:
     headers = [(name, value) for name, value in response.headers.raw if not _is_ours(name)]
     if errand.strips:
         # What is kept from the caller does not count.

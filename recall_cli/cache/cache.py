@@ -18,7 +18,7 @@ import numpy as np
 
 from recall_cli.cache.decision import HitChecks, decide, learn
 from recall_cli.cache.embed.registry import reads
-from recall_cli.cache.entries import Shelf, Witness
+from recall_cli.cache.entries import EntryHistory, EntryTable
 from recall_cli.cache.evidence.floor import UNREAD
 from recall_cli.cache.index.auto import AutoIndex
 from recall_cli.cache.index.exact import checked_query, no_answer
@@ -45,7 +45,7 @@ from recall_cli.types import (
 _log = logging.getLogger(__name__)
 
 
-class Owed:
+class DeferredWrites:
     """Changes of a store that a lookup leads to: what has expired, times of use.
 
     :param later: called with each change instead of making it here; a server hands them to a thread.
@@ -154,11 +154,11 @@ class Cache:
         self._lock = threading.RLock()
         # Held by whoever changes the store, so that the disk is waited for outside the lock that lookups take.
         self._writing = threading.RLock()
-        self._shelf = Shelf(max_entries, max_bytes)
+        self._shelf = EntryTable(max_entries, max_bytes)
         self._indexes: dict[bytes, Index] = {}
         self._used: dict[int, float] = {}
-        self._owed = Owed(later)
-        self._witness = Witness(self._text)
+        self._owed = DeferredWrites(later)
+        self._witness = EntryHistory(self._text)
         self._rehydrate()
 
     def __len__(self) -> int:
@@ -226,7 +226,7 @@ class Cache:
         vector: Vector,
         id: int,
         evidence: Evidence,
-        witness: Witness,
+        witness: EntryHistory,
         use: Callable[[int], Completion | None],
     ) -> Lookup | None:
         """Return what the nearest entry makes of a lookup; None when it was to be served, but `use` finds it gone."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from recall_cli.cache.entries import Witness
+from recall_cli.cache.entries import EntryHistory
 from recall_cli.cache.evidence.evidence import vetoes
 from recall_cli.cache.evidence.floor import Floor
 from recall_cli.cache.policy.registry import default_vetoes
@@ -124,7 +124,7 @@ class HitChecks:
         veto = vetoes(evidence, self.vetoes)
         return "" if veto is None else VETO + veto
 
-    def check(self, text: str, id: int, evidence: Evidence, witness: Witness) -> tuple[Evidence, str]:
+    def check(self, text: str, id: int, evidence: Evidence, witness: EntryHistory) -> tuple[Evidence, str]:
         """Return what `decide` asks of a check; computed once for a pair of texts, since no id is given twice.
 
         :param evidence: what the policy was shown.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from recall_cli.cache.evidence.evidence import evidence
-from recall_cli.cache.evidence.text_features import Facts, facts
+from recall_cli.cache.evidence.text_features import TextFeatures, facts
 from recall_cli.errors import UsageError
 from recall_cli.types import Entry, Evidence
 
@@ -31,7 +31,7 @@ class Record:
     wrong: int = 0
 
 
-class Witness:
+class EntryHistory:
     """Makes the evidence of a lookup. Not locked: its owner (`Cache`) serialises calls.
 
     :param text: returns the stored prompt of an entry, None when it is gone.
@@ -39,7 +39,7 @@ class Witness:
 
     def __init__(self, text: Callable[[int], str | None]) -> None:
         self._text = text
-        self._facts: OrderedDict[int, Facts] = OrderedDict()
+        self._facts: OrderedDict[int, TextFeatures] = OrderedDict()
         self._records: dict[int, Record] = {}
         self.judged: set[int] = set()
         """Entries whose records have changed since they were last persisted."""
@@ -94,7 +94,7 @@ class Witness:
         self._facts.pop(id, None)
         self._records.pop(id, None)
 
-    def _read(self, id: int) -> Facts:
+    def _read(self, id: int) -> TextFeatures:
         known = self._facts.get(id)
         if known is not None:
             self._facts.move_to_end(id)
@@ -108,7 +108,7 @@ class Witness:
 T = TypeVar("T")
 
 
-class Recent(Generic[T]):
+class ByteLRU(Generic[T]):
     """Values by entry; the longest unused go. Not locked: its owner serialises calls.
 
     :param most: bytes of all values.
@@ -155,7 +155,7 @@ EXPIRIES_SLACK = 64
 """Heap entries of gone cache entries that are not worth a clean-up."""
 
 
-class Shelf:
+class EntryTable:
     """The retained entries, without their answers and vectors. Not locked: its owner serialises calls.
 
     :param max_entries: cap on their number; None for none.

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import orjson
 
 from recall_cli.errors import InputError, UpstreamError, UsageError
-from recall_cli.hub.api.errors import Refusal
+from recall_cli.hub.api.errors import ApiError
 from recall_cli.hub.api.question import read_question
 from recall_cli.hub.api.views import answer_json
 from recall_cli.hub.models import Level, Question
@@ -92,7 +92,7 @@ def _refused(url: str, error: urllib.error.HTTPError, *, has_token: bool) -> Inp
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskPlan:
     """A question as somebody typed it."""
 
     text: str
@@ -114,11 +114,11 @@ class Asked:
         }
         try:
             return read_question(body)
-        except Refusal as error:
+        except ApiError as error:
             raise UsageError(str(error), hint="recall hub query --help says what may be asked") from None
 
 
-def asked(wanted: Asked, slug: str, place: Place | str) -> dict[str, Any]:
+def asked(wanted: AskPlan, slug: str, place: Place | str) -> dict[str, Any]:
     """Return a hub's answer, JSON-ready. Raises InputError for a hub that nothing was ever brought into.
 
     :param place: where the hubs are, or the base URL of a server.

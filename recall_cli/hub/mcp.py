@@ -16,7 +16,7 @@ from recall_cli.hub.models import LONGEST_QUESTION, MOST
 from recall_cli.hub.search.embedders import hub_embedder
 from recall_cli.hub.search.rerank import DEADLINE_S, NO_RERANKER, make_reranker
 from recall_cli.hub.session import find_hub
-from recall_cli.hub.stores.open import Hubs, Place
+from recall_cli.hub.stores.open import HubRegistry, Place
 
 try:
     # Up here for once: the tool's annotations are read by name from this module. Nobody else imports it.
@@ -37,7 +37,7 @@ def serve(place: Place, slug: str, *, reranker: str = NO_RERANKER, deadline_s: f
     :param reranker: as `rerank.make_reranker` reads it.
     """
     judge = make_reranker(reranker, deadline_s=deadline_s)
-    hubs = Hubs(place, hub_embedder, reranker=judge)
+    hubs = HubRegistry(place, hub_embedder, reranker=judge)
 
     async def run() -> None:
         try:
@@ -53,7 +53,7 @@ def serve(place: Place, slug: str, *, reranker: str = NO_RERANKER, deadline_s: f
         hubs.close()
 
 
-def make_server(hubs: Hubs, place: Place, slug: str) -> MCPServer[Any]:
+def make_server(hubs: HubRegistry, place: Place, slug: str) -> MCPServer[Any]:
     """Return the server of one hub. It answers from the hub's state as of each question."""
     server: MCPServer[Any] = MCPServer(f"recall-{slug}", version=__version__, log_level="WARNING")
 

@@ -24,14 +24,14 @@ from recall_cli.hub.search.embedders import hub_embedder
 from recall_cli.hub.search.pipeline import Hub
 from recall_cli.hub.search.rerank import LlmReranker
 from recall_cli.hub.stores.folder import no_such_hub
-from recall_cli.hub.stores.open import Hubs, HubStore, Place, open_place, opened, pulse_folder
+from recall_cli.hub.stores.open import HubRegistry, HubStore, Place, open_place, opened, pulse_folder
 from recall_cli.types import Progress
 
 FILE = "watch.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class WatchStatus:
     """A sign of life. Times are seconds since the epoch."""
 
     source: str
@@ -44,7 +44,7 @@ class Pulse:
     slowest_lag_s: float | None = None
 
 
-def write_pulse(hub: Path, pulse: Pulse) -> None:
+def write_pulse(hub: Path, pulse: WatchStatus) -> None:
     """Leave a sign of life in a folder that is there; one that cannot be left is no reason to stop watching."""
     place = hub / FILE
     try:
@@ -58,7 +58,7 @@ def write_pulse(hub: Path, pulse: Pulse) -> None:
 def read_pulse(hub: Path, *, now: float) -> dict[str, Any] | None:
     """Return the last sign of life with its age, JSON-ready; None when the hub was never watched."""
     try:
-        pulse = Pulse(**orjson.loads((hub / FILE).read_bytes()))
+        pulse = WatchStatus(**orjson.loads((hub / FILE).read_bytes()))
     except (OSError, ValueError, TypeError):
         return None
     return {**asdict(pulse), "looked_ago_s": max(0.0, now - pulse.looked)}
@@ -67,11 +67,11 @@ def read_pulse(hub: Path, *, now: float) -> dict[str, Any] | None:
 @contextmanager
 def local_hub(place: Place, slug: str, *, reranker: LlmReranker | None = None) -> Iterator[Hub]:
     """Open a hub with its own embedder. Raises NoSuchHub, StoreError, or what `embedders.hub_embedder` raises."""
-    with closing(Hubs(place, hub_embedder, reranker=reranker)) as hubs:
+    with closing(HubRegistry(place, hub_embedder, reranker=reranker)) as hubs:
         yield find_hub(hubs, place, slug)
 
 
-def find_hub(hubs: Hubs, place: Place, slug: str) -> Hub:
+def find_hub(hubs: HubRegistry, place: Place, slug: str) -> Hub:
     """Return a hub of a place. Raises NoSuchHub when there is none."""
     found = hubs.find(slug)
     if found is None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from recall_cli.errors import InputError
-from recall_cli.logs.report import Tally, clean
+from recall_cli.logs.report import ReadReport, clean
 
 PIECE_BYTES = 1 << 20
 """What gzip may unpack to at a time. A block of zstd is at most 128 KiB, unpacked (RFC 8878, 3.1.1.2.4)."""
@@ -179,7 +179,7 @@ ENDINGS = frozenset(
 PACKED = (".gz", ".zst")
 
 
-def log_files(paths: Sequence[str], tally: Tally) -> list[str]:
+def log_files(paths: Sequence[str], tally: ReadReport) -> list[str]:
     """Return the files, each once, in the order they were named and sorted within a folder or pattern.
 
     Raises InputError when a folder or pattern holds none.
@@ -198,7 +198,7 @@ def log_files(paths: Sequence[str], tally: Tally) -> list[str]:
     return list(found)
 
 
-def _in_folder(folder: str, tally: Tally) -> list[str]:
+def _in_folder(folder: str, tally: ReadReport) -> list[str]:
     logs: list[str] = []
     others: Counter[str] = Counter()
     for at, folders, names in os.walk(folder):

@@ -13,7 +13,7 @@ from recall_cli.logs.files import log_files
 from recall_cli.logs.formats.base import Adapter, Found
 from recall_cli.logs.formats.registry import Formats
 from recall_cli.logs.record import to_record
-from recall_cli.logs.report import Tally, clean, told
+from recall_cli.logs.report import ReadReport, clean, told
 from recall_cli.logs.rows import Row, read_rows
 from recall_cli.types import LogRecord
 
@@ -27,14 +27,14 @@ ODD_SHAPES = (AttributeError, KeyError, IndexError, TypeError, ValueError, Overf
 OnBytes = Callable[[int], None]
 
 
-def read_log(log: str, tally: Tally, *, on_bytes: OnBytes | None = None) -> Iterator[LogRecord]:
+def read_log(log: str, tally: ReadReport, *, on_bytes: OnBytes | None = None) -> Iterator[LogRecord]:
     """Yield the records of one log and count the rest in `tally`. Raises InputError when there are none."""
     return read_logs([log], tally, on_bytes=on_bytes)
 
 
 def read_logs(
     paths: Sequence[str],
-    tally: Tally,
+    tally: ReadReport,
     *,
     format: str = "",
     fields: Mapping[str, str] | None = None,
@@ -72,7 +72,7 @@ def read_logs(
         raise _nothing(files, tally, unseen)
 
 
-def _read_file(file: str, formats: Formats, tally: Tally, progress: _Progress) -> Iterator[LogRecord]:
+def _read_file(file: str, formats: Formats, tally: ReadReport, progress: _Progress) -> Iterator[LogRecord]:
     name = "stdin" if file == "-" else clean(file)
     rows = read_rows(file, tally, knows=formats.knows, on_bytes=progress)
     head: list[Row] = []
@@ -103,7 +103,7 @@ def _read_file(file: str, formats: Formats, tally: Tally, progress: _Progress) -
                 yield record
 
 
-def _record(adapter: Adapter, pair: Found, tally: Tally) -> LogRecord | None:
+def _record(adapter: Adapter, pair: Found, tally: ReadReport) -> LogRecord | None:
     try:
         record = pair if isinstance(pair, str) else to_record(pair, adapter.name, tally)
     except ODD_SHAPES:
@@ -116,7 +116,7 @@ def _record(adapter: Adapter, pair: Found, tally: Tally) -> LogRecord | None:
     return record
 
 
-def _late(adapter: Adapter, found: Iterable[Found], tally: Tally) -> Iterator[LogRecord]:
+def _late(adapter: Adapter, found: Iterable[Found], tally: ReadReport) -> Iterator[LogRecord]:
     """Yield the records of rows that an adapter had kept, which are no part of another after all."""
     try:
         for pair in found:
@@ -130,7 +130,7 @@ def _late(adapter: Adapter, found: Iterable[Found], tally: Tally) -> Iterator[Lo
         del tally.merged[adapter.name]
 
 
-def _nothing(files: Sequence[str], tally: Tally, unseen: Sequence[str]) -> InputError:
+def _nothing(files: Sequence[str], tally: ReadReport, unseen: Sequence[str]) -> InputError:
     name = f"the {len(files):,} files" if len(files) > 1 else "stdin" if files[0] == "-" else clean(files[0])
     if not tally.lines:
         why = f" that can be read: {tally.faults[0]}" if tally.faults else ""

@@ -11,7 +11,7 @@ from recall_cli.logs import answer, usage
 from recall_cli.logs.bodies import chat_body
 from recall_cli.logs.formats.base import NO_TEXT, Pair
 from recall_cli.logs.json_path import money
-from recall_cli.logs.report import Tally, clean
+from recall_cli.logs.report import ReadReport, clean
 from recall_cli.logs.tenants import wall
 from recall_cli.logs.times import read_span
 from recall_cli.types import Json, LogRecord
@@ -25,7 +25,7 @@ FIRST_FLAWS = ("error", "truncated", "refusal", "stream_cut_off", "tool_calls", 
 """What an answer shows of itself counts before what its log says of it."""
 
 
-def to_record(pair: Pair, format: str, tally: Tally) -> LogRecord | str:
+def to_record(pair: Pair, format: str, tally: ReadReport) -> LogRecord | str:
     """Return the record of a pair, or the reason why it is none; counts what was decided on the way in `tally`."""
     request = pair.request
     if pair.flaw == NO_TEXT:

@@ -30,7 +30,7 @@ SKIPPED = {
     "not_a_turn": "no turn of the conversation",
     "not_a_call": "a turn that no model answered",
 }
-"""Every reason that `Tally.skipped` counts."""
+"""Every reason that `ReadReport.skipped` counts."""
 
 
 def words(reason: str) -> str:
@@ -68,7 +68,7 @@ class Sniffed:
 
 
 @dataclass(slots=True)
-class Tally:
+class ReadReport:
     """Counts of one reading. `lines == records + sum(skipped) + sum(merged)` once it is over."""
 
     lines: int = 0

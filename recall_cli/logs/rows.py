@@ -25,7 +25,7 @@ from recall_cli.logs.files import MAX_LINE_BYTES
 from recall_cli.logs.formats import llm, store
 from recall_cli.logs.formats.otlp import spans
 from recall_cli.logs.formats.vllm import line_row
-from recall_cli.logs.report import Tally, clean
+from recall_cli.logs.report import ReadReport, clean
 from recall_cli.types import Json
 
 WRAPPERS = frozenset(
@@ -39,7 +39,7 @@ ROW_KEYS = frozenset(("request", "response", "messages", "body", "custom_id", "a
 """A row that has one of these is a row, whatever else it holds."""
 
 
-def parse_line(line: bytes, tally: Tally) -> Any:
+def parse_line(line: bytes, tally: ReadReport) -> Any:
     """Return the JSON value of a line, or MALFORMED."""
     try:
         return orjson.loads(line)
@@ -273,7 +273,9 @@ Knows = Callable[[dict[str, Any]], bool]
 """Tells whether some format knows a row by its keys."""
 
 
-def read_rows(path: str, tally: Tally, *, knows: Knows, on_bytes: Callable[[int], None] | None = None) -> Iterator[Row]:
+def read_rows(
+    path: str, tally: ReadReport, *, knows: Knows, on_bytes: Callable[[int], None] | None = None
+) -> Iterator[Row]:
     """Yield the rows of a file. Raises InputError when it cannot be opened."""
     magic = _magic(path)
     if magic == SQLITE_MAGIC:
@@ -300,7 +302,7 @@ def _magic(path: str) -> bytes:
         return b""
 
 
-def _text_rows(path: str, lines: Iterator[tuple[int, bytes | None]], tally: Tally, knows: Knows) -> Iterator[Row]:
+def _text_rows(path: str, lines: Iterator[tuple[int, bytes | None]], tally: ReadReport, knows: Knows) -> Iterator[Row]:
     dense = (line for line in lines if line[1] is None or line[1].strip())
     head = list(islice(dense, 1))
     opening = head[0][1] if head else None
@@ -326,7 +328,7 @@ def _text_rows(path: str, lines: Iterator[tuple[int, bytes | None]], tally: Tall
     yield from _line_rows(chain(head, dense), tally)
 
 
-def _line_rows(lines: Iterator[tuple[int, bytes | None]], tally: Tally) -> Iterator[Row]:
+def _line_rows(lines: Iterator[tuple[int, bytes | None]], tally: ReadReport) -> Iterator[Row]:
     for number, line in lines:
         if line is None:
             yield number, "line_too_long"
@@ -344,7 +346,7 @@ def _line_rows(lines: Iterator[tuple[int, bytes | None]], tally: Tally) -> Itera
 
 def _parsed(line: bytes) -> Any:
     # With a tally of its own: the line is read again, and counted then.
-    return parse_line(line, Tally())
+    return parse_line(line, ReadReport())
 
 
 def _too_large(path: str, what: str) -> InputError:
@@ -361,7 +363,7 @@ def _is_document(head: list[tuple[int, bytes | None]]) -> bool:
     return not any(line and isinstance(_parsed(line), dict) for _, line in head[1:])
 
 
-def _document_rows(path: str, lines: Iterator[tuple[int, bytes | None]], tally: Tally) -> Iterator[Row]:
+def _document_rows(path: str, lines: Iterator[tuple[int, bytes | None]], tally: ReadReport) -> Iterator[Row]:
     numbers: list[int] = []
     parts: list[bytes] = []
     size = 0

@@ -21,7 +21,7 @@ from typing import IO, Any
 from recall_cli.errors import InputError, RecallError
 from recall_cli.logs.files import log_files
 from recall_cli.logs.read import OnBytes, read_logs
-from recall_cli.logs.report import Tally
+from recall_cli.logs.report import ReadReport
 from recall_cli.types import LogRecord, Usage
 from recall_cli.util.subprocess_worker import start
 
@@ -40,7 +40,7 @@ _values = attrgetter(*_NAMES)
 
 def read_ahead(
     paths: Sequence[str],
-    tally: Tally,
+    tally: ReadReport,
     *,
     format: str = "",
     fields: Mapping[str, str] | None = None,
@@ -72,14 +72,14 @@ def _alone(paths: Sequence[str]) -> bool:
     if not sys.executable or (os.cpu_count() or 1) < 2:
         return True
     try:
-        files = log_files(paths, Tally())
+        files = log_files(paths, ReadReport())
         return not all(map(os.path.isfile, files)) or sum(map(os.path.getsize, files)) < LARGE_BYTES
     except (InputError, OSError):
         # Said in words by whoever reads.
         return True
 
 
-def _received(pipe: IO[bytes], tally: Tally, on_bytes: OnBytes | None) -> Iterator[LogRecord]:
+def _received(pipe: IO[bytes], tally: ReadReport, on_bytes: OnBytes | None) -> Iterator[LogRecord]:
     while True:
         head = pipe.read(_HEAD.size)
         kind, size = _HEAD.unpack(head) if len(head) == _HEAD.size else (b"", 0)
@@ -93,7 +93,7 @@ def _received(pipe: IO[bytes], tally: Tally, on_bytes: OnBytes | None) -> Iterat
             yield from map(_record, batch)
             continue
         counted, error = pickle.loads(data)
-        for field in fields_of(Tally):
+        for field in fields_of(ReadReport):
             setattr(tally, field.name, getattr(counted, field.name))
         if error is not None:
             raise error
@@ -125,7 +125,7 @@ def main() -> None:
     # Ctrl-C reaches both; the one that reports says what is to be said.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     asked = json.loads(sys.stdin.buffer.read())
-    pipe, tally = sys.stdout.buffer, Tally()
+    pipe, tally = sys.stdout.buffer, ReadReport()
     done = 0
 
     def on_bytes(read: int) -> None:

@@ -464,7 +464,7 @@ Check = Callable[[], Iterable[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DoctorPlan:
     """What is looked at besides the machine and the installation."""
 
     embedder: str = "static"
@@ -478,7 +478,7 @@ class Plan:
     known_variables: tuple[str, ...] = ()
 
 
-def run(plan: Plan) -> Result:
+def run(plan: DoctorPlan) -> Result:
     """Return a row a finding; `summary` counts them by state."""
     result = new_result("doctor", asdict(plan) | {"known_variables": len(plan.known_variables)})
     result.rows = [asdict(finding) | {"state": finding.state.value} for finding in _findings(plan)]
@@ -495,7 +495,7 @@ def check(result: Result) -> None:
         raise RecallError(f"{names}: {broken[0]['found']}", hint=broken[0]["hint"])
 
 
-def _findings(plan: Plan) -> list[Finding]:
+def _findings(plan: DoctorPlan) -> list[Finding]:
     checks: Sequence[tuple[str, Check]] = (
         ("python", python),
         ("processor", processor),

@@ -34,7 +34,7 @@ MEANINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ExplainPlan:
     """What to explain, against what."""
 
     prompt: str
@@ -52,7 +52,7 @@ class Plan:
     show_text: bool = True
 
 
-def run(plan: Plan) -> Result:
+def run(plan: ExplainPlan) -> Result:
     """Return one row a candidate, nearest first: its evidence, and which gate would say no. Raises InputError."""
     policy = StaticPolicy(plan.tau, plan.taus)
     veto = vetoes_of(plan.verify_on_hit, policy) if plan.veto is None else check_vetoes(plan.veto)

@@ -313,7 +313,7 @@ MEASURES = {"ndcg_at_10": ndcg, "recall_at_10": recall, "mrr_at_10": reciprocal_
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class HubEvalPlan:
     """What is measured, and what is learned from it."""
 
     queries: str
@@ -329,7 +329,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class JudgedQuestion:
     """A labelled question and what the hub's legs found for it."""
 
     judged: Judged
@@ -347,7 +347,9 @@ class Asked:
         return self.of(found.ids[order(scores)])
 
 
-def run(hub: Hub, plan: Plan, *, reranker: LlmReranker | None = None, progress: Progress | None = None) -> Result:
+def run(
+    hub: Hub, plan: HubEvalPlan, *, reranker: LlmReranker | None = None, progress: Progress | None = None
+) -> Result:
     """Measure a hub on labelled questions: a row for each leg, and in the summary what was learned.
 
     :param reranker: the hub's own, to be measured too: a call a question. Closed at the end.
@@ -358,7 +360,9 @@ def run(hub: Hub, plan: Plan, *, reranker: LlmReranker | None = None, progress: 
     info = hub.engine.info()
     result = new_result("hub eval", {"hub": info.slug, "fit": plan.fit, "target": plan.target, "seed": plan.seed})
     result.warnings += [*judgements.warnings, *said, *_absent(hub, judgements.questions)]
-    asked = [Asked(judged, hub.gather(judged.text, DEPTH)) for judged in _counted(judgements.questions, progress)]
+    asked = [
+        JudgedQuestion(judged, hub.gather(judged.text, DEPTH)) for judged in _counted(judgements.questions, progress)
+    ]
     whiten = hub.whitening(info)
     orders = {
         LEXICAL: [one.of(one.found.worded) for one in asked],
@@ -406,7 +410,9 @@ def _saved(hub: Hub, learned: Mapping[str, Any]) -> Settings:
     return settings
 
 
-async def _reranked(hub: Hub, reranker: LlmReranker, asked: Sequence[Asked], failures: Counter[str]) -> list[list[str]]:
+async def _reranked(
+    hub: Hub, reranker: LlmReranker, asked: Sequence[JudgedQuestion], failures: Counter[str]
+) -> list[list[str]]:
     """Return the documents of each question as the reranker orders them; what failed is counted by reason."""
     try:
         orders = []
@@ -431,7 +437,9 @@ def _counted(questions: Sequence[Judged], progress: Progress | None) -> Iterator
         yield question
 
 
-def row_of(slug: str, leg: str, asked: Sequence[Asked], orders: Sequence[list[str]], seed: int) -> dict[str, Any]:
+def row_of(
+    slug: str, leg: str, asked: Sequence[JudgedQuestion], orders: Sequence[list[str]], seed: int
+) -> dict[str, Any]:
     """Return what the orders of the questions' documents are worth, with intervals over the questions."""
     row: dict[str, Any] = {"hub": slug, "leg": leg, "queries": len(asked)}
     for name, measure in MEASURES.items():
@@ -441,7 +449,9 @@ def row_of(slug: str, leg: str, asked: Sequence[Asked], orders: Sequence[list[st
     return row
 
 
-def _summary(info: HubInfo, asked: Sequence[Asked], orders: dict[str, list[list[str]]], seed: int) -> dict[str, Any]:
+def _summary(
+    info: HubInfo, asked: Sequence[JudgedQuestion], orders: dict[str, list[list[str]]], seed: int
+) -> dict[str, Any]:
     quality: dict[str, Floats] = {
         leg: np.array([ndcg(found, one.judged.gains) for one, found in zip(asked, found_by_leg, strict=True)])
         for leg, found_by_leg in orders.items()

@@ -22,7 +22,7 @@ from recall_cli.errors import InputError
 from recall_cli.logs.files import GZIP_MAGIC, ZSTD_MAGIC, read_lines
 from recall_cli.logs.formats.registry import Formats
 from recall_cli.logs.read import read_log
-from recall_cli.logs.report import Tally, clean
+from recall_cli.logs.report import ReadReport, clean
 from recall_cli.logs.rows import read_rows
 from recall_cli.measure.prompts import Prompt, Workload, from_prompts, make_workload
 from recall_cli.types import Bypass, Json, Request, Warn
@@ -115,7 +115,7 @@ def asked(path_or_dash: str, stdin: BinaryIO | None) -> Workload:
 def _is_log(path: Path) -> bool:
     formats = Formats()
     # With a tally of its own: faults are for the second reading to report.
-    rows = read_rows(str(path), Tally(), knows=formats.knows)
+    rows = read_rows(str(path), ReadReport(), knows=formats.knows)
     first = [row for _, row in islice(rows, PEEK_ROWS) if isinstance(row, dict)]
     return any(map(formats.is_call, first))
 
@@ -130,7 +130,7 @@ def _named(path: Path, shown: str) -> Iterator[None]:
 
 
 def _log(path: Path) -> Reading:
-    tally = Tally()
+    tally = ReadReport()
     found: list[Found] = []
     bypassed: Counter[str] = Counter()
     for record in read_log(str(path), tally):

@@ -15,7 +15,7 @@ from psycopg.abc import PQGen
 from psycopg.pq import ConnStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from recall_cli.errors import StoreAway, StoreError
+from recall_cli.errors import StoreError, StoreUnavailable
 from recall_cli.postgres.schema import migrate
 from recall_cli.postgres.urls import shown
 
@@ -207,8 +207,8 @@ class Database:
             db.execute(setting)
         register_vector(db)
 
-    def _left_alone(self) -> StoreAway:
-        return StoreAway(f"{self.name} does not answer", hint="it is tried again within a second")
+    def _left_alone(self) -> StoreUnavailable:
+        return StoreUnavailable(f"{self.name} does not answer", hint="it is tried again within a second")
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -231,7 +231,7 @@ def unusable(name: str, error: Exception, *, is_away: bool) -> StoreError:
 
     :param is_away: it may be able to later, and nobody need change anything.
     """
-    return (StoreAway if is_away else StoreError)(
+    return (StoreUnavailable if is_away else StoreError)(
         f"{name} cannot be used as a store: {_first_line(error)}",
         hint="check that the database runs, and its address, role and password (PGPASSWORD, ~/.pgpass)",
     )

@@ -1,7 +1,7 @@
 """A cache over a store that other replicas write to as well.
 
 Memory holds the partitions in use, whole and within a size, and the answers in use; the store holds everything. A
-lookup that needs what is not in memory raises NotAtHand before anything is decided, so that neither an event loop nor
+lookup that needs what is not in memory raises NotInMemory before anything is decided, so that neither an event loop nor
 the lock that all lookups share ever waits for the database. `get` waits, and searches the other partitions in the
 database.
 """
@@ -17,11 +17,11 @@ from typing import cast
 import numpy as np
 
 from recall_cli.cache.cache import Cache
-from recall_cli.cache.entries import Recent, Witness
+from recall_cli.cache.entries import ByteLRU, EntryHistory
 from recall_cli.cache.evidence.floor import UNREAD
 from recall_cli.cache.index.auto import AutoIndex
 from recall_cli.cache.policy.static import cosines
-from recall_cli.cache.stores.memory import NotAtHand
+from recall_cli.cache.stores.memory import NotInMemory
 from recall_cli.errors import StoreError
 from recall_cli.postgres import lookup
 from recall_cli.postgres.replication import Changes, Label, Pooled
@@ -156,7 +156,7 @@ class SharedCache(Cache):
         """Called with a partition that a lookup found not to be in memory."""
         self.leave: Callable[[], None] = lambda: None
         """Ends the following, once the last write is made."""
-        self._answers: Recent[tuple[bytes, Completion, str]] = Recent(ANSWER_BYTES, _answer_size)
+        self._answers: ByteLRU[tuple[bytes, Completion, str]] = ByteLRU(ANSWER_BYTES, _answer_size)
         """(identity, completion, prompt) of the entries in use."""
         super().__init__(
             embedder=embedder, policy=policy, store=store, make_index=make_index, ttl=ttl, vetoes=vetoes, later=later,
@@ -168,14 +168,14 @@ class SharedCache(Cache):
         for _ in range(TRIES):
             try:
                 return super().get(request)
-            except NotAtHand as absent:
+            except NotInMemory as absent:
                 if absent.id is None:
                     return self._elsewhere(request)
                 self._bring(absent.id)
         return Lookup(Decision(Outcome.MISS, reason="cache_fault"))
 
     def exact(self, request: Request) -> Lookup | None:
-        """Return the hit on the request's identity, or None. Raises NotAtHand when memory cannot tell."""
+        """Return the hit on the request's identity, or None. Raises NotInMemory when memory cannot tell."""
         if time.monotonic() - self.heard > STALE_S:
             raise StoreError(
                 f"nothing was heard of the other replicas for {STALE_S:g} s", hint="check the database and the network"
@@ -186,14 +186,14 @@ class SharedCache(Cache):
         return found
 
     def match(self, request: Request, vector: Vector) -> Lookup:
-        """Search the request's partition and decide. Raises NotAtHand when it, or the nearest answer, is elsewhere."""
+        """Search the request's partition and decide. Raises NotInMemory when it, or the nearest answer, is elsewhere."""
         self._need(request.partition)
         return super().match(request, vector)
 
     def weigh(self, text: str, ids: Ids, similarities: Vector) -> Evidence:
-        """Return the evidence of the nearest. Raises NotAtHand before a policy that counts its decisions takes one."""
+        """Return the evidence of the nearest. Raises NotInMemory before a policy that counts its decisions takes one."""
         if self.checks.weighs_texts and int(ids[0]) not in self._answers:
-            raise NotAtHand(int(ids[0]))
+            raise NotInMemory(int(ids[0]))
         return super().weigh(text, ids, similarities)
 
     def stored(self, request: Request) -> Lookup | None:
@@ -281,7 +281,7 @@ class SharedCache(Cache):
     def _need(self, partition: bytes) -> None:
         with self._lock:
             if not self.held.use(partition):
-                raise NotAtHand
+                raise NotInMemory
 
     def _elsewhere(self, request: Request) -> Lookup:
         """Look a request up in the database, and ask for its partition to be held from now on."""
@@ -299,7 +299,7 @@ class SharedCache(Cache):
         near = lookup.nearest(self.shared, request.partition, vector, self._candidates, self._clock())
         if not near:
             return Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
-        witness = Witness({one.entry.id: one.text for one in near}.get)
+        witness = EntryHistory({one.entry.id: one.text for one in near}.get)
         for one in near:
             entry = one.entry
             witness.join(entry.id, entry.id if entry.group is None else entry.group, entry.labels, entry.wrong)
@@ -307,7 +307,7 @@ class SharedCache(Cache):
         found = self._decide(request, vector, near[0].entry.id, evidence, witness, self._fetch)
         return found or Lookup(Decision(Outcome.MISS, reason="empty_partition"), vector=vector)
 
-    def _weigh_near(self, text: str, near: Sequence[lookup.Near], witness: Witness) -> Evidence:
+    def _weigh_near(self, text: str, near: Sequence[lookup.Near], witness: EntryHistory) -> Evidence:
         """Return the evidence of the first of the neighbours that the database found."""
         ids, similarities = [one.entry.id for one in near], [one.similarity for one in near]
         if not self.checks.weighs_texts:
@@ -349,13 +349,13 @@ class SharedCache(Cache):
     def _read(self, id: int, identity: bytes) -> Completion | None:
         kept = self._answers.get(id)
         if kept is None:
-            raise NotAtHand(id)
+            raise NotInMemory(id)
         return kept[1] if kept[0] == identity else None
 
     def _text(self, id: int) -> str | None:
         kept = self._answers.get(id)
         if kept is None:
-            raise NotAtHand(id)
+            raise NotInMemory(id)
         return kept[2]
 
     def _publish(self, made: Sequence[tuple[Entry, Vector | None]]) -> None:

@@ -14,16 +14,16 @@ from recall_cli.cache.decision import SECOND_OPINION, as_miss
 from recall_cli.proxy import forward
 from recall_cli.proxy.access_log import AccessLog
 from recall_cli.proxy.asgi import JSON, Gone, Headers, Receive, Refused, Scope, Send, read_body, respond
-from recall_cli.proxy.audit import Opinion, Verifier
+from recall_cli.proxy.audit import Auditor, Opinion
 from recall_cli.proxy.http_limits import CYCLE, write_whole
-from recall_cli.proxy.lookup import Keeper
+from recall_cli.proxy.lookup import CacheRunner
 from recall_cli.proxy.metrics import Metrics
 from recall_cli.proxy.passthrough import pass_through
-from recall_cli.proxy.planner import Ask, Planner, by_name, objection, read_controls
+from recall_cli.proxy.planner import PlannedRequest, Planner, by_name, objection, read_controls
 from recall_cli.proxy.providers.dialect import BY_PATH, Dialect
 from recall_cli.proxy.replay import hit_headers, replay
 from recall_cli.proxy.settings import Settings
-from recall_cli.proxy.single_flight import Collapse
+from recall_cli.proxy.single_flight import CrossReplicaLock
 from recall_cli.proxy.upstream import Upstream
 from recall_cli.types import Bypass, Decision, Lookup, Outcome
 
@@ -48,9 +48,9 @@ class Proxy:
     def __init__(
         self,
         settings: Settings,
-        keeper: Keeper,
+        keeper: CacheRunner,
         upstream: Upstream,
-        verifier: Verifier,
+        verifier: Auditor,
         metrics: Metrics,
         log: AccessLog,
         planner: Planner,
@@ -65,7 +65,7 @@ class Proxy:
         self.planner = planner
         self.opinion = opinion
         self.relay = forward.Relays(settings, keeper, upstream, verifier, metrics)
-        self.collapse: Collapse | None = None
+        self.collapse: CrossReplicaLock | None = None
         """Where other replicas share the store: who of them asks the upstream."""
         self.inside: Callable[[Scope, Receive, Send], Awaitable[None]] | None = None
         """The application of our own routes."""
@@ -129,7 +129,7 @@ class Proxy:
         except Exception as error:
             self.keeper.fault("plan", error)
             planned = Bypass("cache_fault")
-        call = forward.Call(dialect, scope, raw)
+        call = forward.ForwardedCall(dialect, scope, raw)
         if isinstance(planned, Bypass):
             record |= {"outcome": "BYPASS", "reason": planned.reason}
             call.decision = Decision(Outcome.BYPASS, reason=planned.reason)
@@ -181,7 +181,7 @@ class Proxy:
                     return
             await self.relay.run(call, self._prove(headers), receive, send, record)
 
-    async def _fetched(self, ask: Ask, landings: int) -> Lookup | None:
+    async def _fetched(self, ask: PlannedRequest, landings: int) -> Lookup | None:
         """Return the hit on an answer that another's call has brought since this request was looked up.
 
         :param landings: how many calls had been taken over by lookups before that.
@@ -200,12 +200,12 @@ class Proxy:
             collapse.landed(identity)  # no call is made here
         return found
 
-    async def _find(self, ask: Ask, headers: Headers) -> Lookup:
+    async def _find(self, ask: PlannedRequest, headers: Headers) -> Lookup:
         if not self._is_proven(headers):
             return Lookup(Decision(Outcome.MISS, reason="unproven_credential"))
         return await self.keeper.find(ask.request)
 
-    async def _second_opinion(self, ask: Ask, found: Lookup, call: forward.Call) -> str:
+    async def _second_opinion(self, ask: PlannedRequest, found: Lookup, call: forward.ForwardedCall) -> str:
         if self.opinion is None or found.decision.entry is None:
             return ""
         try:
@@ -217,7 +217,13 @@ class Proxy:
         return "" if agreed else SECOND_OPINION
 
     async def _serve(
-        self, ask: Ask, found: Lookup, call: forward.Call, cycle: object, send: Send, record: dict[str, Any]
+        self,
+        ask: PlannedRequest,
+        found: Lookup,
+        call: forward.ForwardedCall,
+        cycle: object,
+        send: Send,
+        record: dict[str, Any],
     ) -> None:
         """Replay a stored answer, as JSON or as a stream."""
         started = time.perf_counter()

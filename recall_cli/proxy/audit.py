@@ -20,9 +20,9 @@ from recall_cli.cache.answers.second_opinion import SecondOpinion, load_opinion
 from recall_cli.cache.answers.verdict import Same
 from recall_cli.errors import RecallError
 from recall_cli.logs.answer import read as read_answer
-from recall_cli.proxy.lookup import Keeper
+from recall_cli.proxy.lookup import CacheRunner
 from recall_cli.proxy.metrics import Metrics
-from recall_cli.proxy.planner import Ask, completion, is_finished, storable
+from recall_cli.proxy.planner import PlannedRequest, completion, is_finished, storable
 from recall_cli.proxy.replay import same_answer
 from recall_cli.types import Completion, Json, Lookup, Outcome, Put
 
@@ -44,10 +44,10 @@ QUESTION = (
 
 
 @dataclass(slots=True)
-class Fresh:
+class UpstreamAnswer:
     """An answer that came from the upstream, read."""
 
-    ask: Ask
+    ask: PlannedRequest
     found: Lookup
     status: int
     headers: dict[bytes, bytes]
@@ -62,7 +62,7 @@ class Fresh:
 class Opinion(Protocol):
     """A second opinion on a semantic hit, before it is served."""
 
-    async def __call__(self, ask: Ask, found: Lookup, stored_text: str, call: Call) -> bool:
+    async def __call__(self, ask: PlannedRequest, found: Lookup, stored_text: str, call: Call) -> bool:
         """Return whether the stored prompt's answer may answer the request. Any doubt is a no."""
 
 
@@ -72,7 +72,7 @@ class LlmOpinion:
     def __init__(self, model: str) -> None:
         self._model = model
 
-    async def __call__(self, ask: Ask, found: Lookup, stored_text: str, call: Call) -> bool:
+    async def __call__(self, ask: PlannedRequest, found: Lookup, stored_text: str, call: Call) -> bool:
         """Return whether the model says yes within `OPINION_S`."""
         question = QUESTION.format(first=stored_text, second=ask.request.text)
         body = {"model": self._model, "messages": [{"role": "user", "content": question}], "max_tokens": 5}
@@ -90,15 +90,15 @@ class LocalOpinion:
     def __init__(self, opinion: SecondOpinion) -> None:
         self._opinion = opinion
 
-    async def __call__(self, ask: Ask, found: Lookup, stored_text: str, call: Call) -> bool:
+    async def __call__(self, ask: PlannedRequest, found: Lookup, stored_text: str, call: Call) -> bool:
         """Return whether it agrees. In a thread: the runtime lets go of the lock, so other requests go on meanwhile."""
         return await asyncio.to_thread(self._opinion.agrees, ask.request.text, stored_text)
 
 
-class Verifier:
+class Auditor:
     """Makes labels and feeds them to the policy."""
 
-    def __init__(self, keeper: Keeper, metrics: Metrics, share: float, seed: int | None = None) -> None:
+    def __init__(self, keeper: CacheRunner, metrics: Metrics, share: float, seed: int | None = None) -> None:
         self._keeper = keeper
         self._metrics = metrics
         self._share = share
@@ -107,7 +107,7 @@ class Verifier:
         self._chance = random.Random(seed).random
         self._slots = asyncio.Semaphore(AUDITS_AT_ONCE)
         self._audits: set[asyncio.Task[None]] = set()
-        self.stored: Callable[[int, Ask, Completion], None] = lambda entry, ask, answer: None
+        self.stored: Callable[[int, PlannedRequest, Completion], None] = lambda entry, ask, answer: None
         """Called, in the writer thread, for each answer once it is durable."""
 
     def wants_audit(self, found: Lookup) -> bool:
@@ -117,9 +117,9 @@ class Verifier:
         # A policy that learns draws by itself, so that it knows with what chance it was drawn.
         return found.audit if self._learns else self._chance() < self._share
 
-    def learn(self, answers: Sequence[Fresh]) -> None:
+    def learn(self, answers: Sequence[UpstreamAnswer]) -> None:
         """Take in fresh answers to requests that went upstream, in one write. Runs in the writer thread."""
-        kept: list[tuple[Fresh, Put]] = []
+        kept: list[tuple[UpstreamAnswer, Put]] = []
         for fresh in answers:
             try:
                 put = self._judged(fresh)
@@ -141,7 +141,7 @@ class Verifier:
                 self._metrics.stored += 1
                 self.stored(entry, fresh.ask, put.completion)
 
-    def _judged(self, fresh: Fresh) -> Put | None:
+    def _judged(self, fresh: UpstreamAnswer) -> Put | None:
         """Return what to store of an answer, after the label it gives; None for nothing."""
         found, body = fresh.found, fresh.body
         flaw = storable(fresh.status, fresh.headers, body, fresh.whole, len(fresh.raw), fresh.most)
@@ -158,7 +158,7 @@ class Verifier:
         answer = completion(fresh.raw, body, fresh.created)
         return Put(request, answer, found.vector, like=found.decision.entry if same else None)
 
-    def audit(self, ask: Ask, found: Lookup, call: Call) -> None:
+    def audit(self, ask: PlannedRequest, found: Lookup, call: Call) -> None:
         """Ask again in the background for a hit that was served."""
         if len(self._audits) >= AUDITS_WAITING:
             self._metrics.dropped["audit"] += 1
@@ -175,7 +175,7 @@ class Verifier:
                 self._metrics.dropped["audit"] += 1
                 task.cancel()
 
-    async def _audit(self, ask: Ask, found: Lookup, call: Call) -> None:
+    async def _audit(self, ask: PlannedRequest, found: Lookup, call: Call) -> None:
         async with self._slots:
             try:
                 body, raw = await self._fresh(ask, call)
@@ -197,7 +197,7 @@ class Verifier:
         fresh = completion(raw, body, self._keeper.now())
         self._keeper.write(lambda: self._keeper.cache.learn(ask.request, found, fresh, same=verdict.label))
 
-    async def _fresh(self, ask: Ask, call: Call) -> tuple[Json | None, bytes]:
+    async def _fresh(self, ask: PlannedRequest, call: Call) -> tuple[Json | None, bytes]:
         """Return a fresh answer that could be stored, at temperature 0; None when there is none to be had."""
         asked = {name: value for name, value in ask.body.items() if name not in ("stream", "stream_options")}
         status, raw = await call(orjson.dumps({**asked, "temperature": 0}))

@@ -13,16 +13,16 @@ import orjson
 
 from recall_cli.errors import UpstreamError
 from recall_cli.proxy.asgi import JSON, SSE, BrokenOff, Headers, Receive, Scope, Send, respond
+from recall_cli.proxy.audit import Auditor, UpstreamAnswer
 from recall_cli.proxy.audit import Call as Caller
-from recall_cli.proxy.audit import Fresh, Verifier
-from recall_cli.proxy.lookup import Keeper
+from recall_cli.proxy.lookup import CacheRunner
 from recall_cli.proxy.metrics import Metrics
-from recall_cli.proxy.planner import Ask, by_name, is_too_old, storable
+from recall_cli.proxy.planner import PlannedRequest, by_name, is_too_old, storable
 from recall_cli.proxy.providers import openai
 from recall_cli.proxy.providers.dialect import OPENAI, Dialect
 from recall_cli.proxy.replay import miss_headers, read_body
 from recall_cli.proxy.settings import Settings
-from recall_cli.proxy.single_flight import LINGER_S, Flight, Seat, Sent, own_key, shared
+from recall_cli.proxy.single_flight import LINGER_S, Seat, Sent, UpstreamCall, own_key, shared
 from recall_cli.proxy.stream_options import REFUSAL_BYTES, Options
 from recall_cli.proxy.upstream import Upstream, chunks, request_headers
 from recall_cli.types import Decision, Json, Lookup, Outcome
@@ -35,13 +35,13 @@ FAILED = "the upstream failed in mid-answer"
 
 
 @dataclass(slots=True)
-class Call:
+class ForwardedCall:
     """A request on its way upstream."""
 
     dialect: Dialect
     scope: Scope
     raw: bytes
-    ask: Ask | None = None
+    ask: PlannedRequest | None = None
     """What may be learned from the answer; None: nothing."""
     found: Lookup | None = None
     decision: Decision | None = None
@@ -57,7 +57,7 @@ class Relays:
     """The calls under way."""
 
     def __init__(
-        self, settings: Settings, keeper: Keeper, upstream: Upstream, verifier: Verifier, metrics: Metrics
+        self, settings: Settings, keeper: CacheRunner, upstream: Upstream, verifier: Auditor, metrics: Metrics
     ) -> None:
         self._settings = settings
         self._keeper = keeper
@@ -65,8 +65,8 @@ class Relays:
         self._verifier = verifier
         self._metrics = metrics
         self._options = Options()
-        self._flights: dict[bytes, Flight] = {}
-        self._all: set[Flight] = set()
+        self._flights: dict[bytes, UpstreamCall] = {}
+        self._all: set[UpstreamCall] = set()
         self.landed: Callable[[bytes], None] = lambda identity: None
         """Called with the identity of a call once its answer can be hit, or never will be."""
         self.landings = 0
@@ -75,7 +75,12 @@ class Relays:
         metrics.in_flight = lambda: len(self._all)
 
     async def run(
-        self, call: Call, prove: Callable[[], None] | None, receive: Receive, send: Send, record: dict[str, Any]
+        self,
+        call: ForwardedCall,
+        prove: Callable[[], None] | None,
+        receive: Receive,
+        send: Send,
+        record: dict[str, Any],
     ) -> None:
         """Answer from the upstream. Raises BrokenOff where the caller must not take what it got for whole."""
         if not await self._run(call, prove, receive, send, record):
@@ -83,7 +88,12 @@ class Relays:
             await self._run(call, prove, receive, send, record)
 
     async def _run(
-        self, call: Call, prove: Callable[[], None] | None, receive: Receive, send: Send, record: dict[str, Any]
+        self,
+        call: ForwardedCall,
+        prove: Callable[[], None] | None,
+        receive: Receive,
+        send: Send,
+        record: dict[str, Any],
     ) -> bool:
         """Answer from a call under way or a new one; return False where the one under way does not answer this one."""
         flight, joined = self._flight(call)
@@ -117,7 +127,7 @@ class Relays:
             watcher.cancel()
             flight.leave(seat)
 
-    def caller(self, call: Call) -> Caller:
+    def caller(self, call: ForwardedCall) -> Caller:
         """Return what sends other bodies to the same route, with the same caller's credentials."""
         scope = call.scope
         headers = request_headers(scope["headers"], drop=(b"accept-encoding", b"content-length", b"cache-control"))
@@ -139,7 +149,7 @@ class Relays:
 
         return send
 
-    def _flight(self, call: Call) -> tuple[Flight, bool]:
+    def _flight(self, call: ForwardedCall) -> tuple[UpstreamCall, bool]:
         """Return the call under way that answers this one, or a new one."""
         ask, key = call.ask, b""
         if ask is not None and call.joins:
@@ -156,12 +166,12 @@ class Relays:
         flight.on_end = partial(self._landed, call)
         return flight, False
 
-    def is_under_way(self, ask: Ask) -> bool:
+    def is_under_way(self, ask: PlannedRequest) -> bool:
         """Return whether there is a call that a request may join."""
         flight = self._flights.get(ask.request.identity)
         return flight is not None and self._answers(flight, ask)
 
-    def _answers(self, flight: Flight, ask: Ask) -> bool:
+    def _answers(self, flight: UpstreamCall, ask: PlannedRequest) -> bool:
         """Return whether a call answers a request: also one whose answer has come and cannot be hit yet."""
         if not flight.answers(ask) or not flight.done:
             return flight.answers(ask)
@@ -174,7 +184,7 @@ class Relays:
         ttl = self._keeper.cache.ttl
         return flight.keeps and not is_too_old(age, LINGER_S if ttl is None else min(ttl, LINGER_S))
 
-    def _flaw(self, flight: Flight) -> str:
+    def _flaw(self, flight: UpstreamCall) -> str:
         """Return why the answer of a call that has ended is not stored, "" when it is."""
         if flight.fault or flight.opaque or flight.too_long:
             return "stream_cut_off" if flight.fault else "answer_encoded" if flight.opaque else "answer_too_large"
@@ -183,7 +193,7 @@ class Relays:
         most = self._settings.limits.cached_body_bytes
         return storable(flight.status, by_name(flight.headers), body, whole, len(raw), most)
 
-    def _new(self, call: Call) -> Flight:
+    def _new(self, call: ForwardedCall) -> UpstreamCall:
         scope, ask = call.scope, call.ask
         url = self._upstream.url(call.dialect.name, scope["raw_path"], scope["query_string"])
         if ask is None:
@@ -191,7 +201,7 @@ class Relays:
         else:
             headers = request_headers(scope["headers"], drop=(b"accept-encoding", b"content-length"))
             headers.append(ACCEPT_PLAIN)
-        return Flight(
+        return UpstreamCall(
             call.dialect,
             partial(self._send, call, url, headers),
             raw=call.raw,
@@ -201,14 +211,14 @@ class Relays:
             held_bytes=self._settings.limits.held_bytes,
         )
 
-    def _counts(self, call: Call, url: str) -> bool:
+    def _counts(self, call: ForwardedCall, url: str) -> bool:
         """Return whether the upstream is to be asked for the usage of a stream."""
         ask = call.ask
         if ask is None or not ask.stream or call.dialect is not OPENAI:
             return False
         return ask.wants_usage or (self._settings.learn_usage and self._options.may_add(url, ask.request.model))
 
-    async def _send(self, call: Call, url: str, headers: list[tuple[str, str]]) -> Sent:
+    async def _send(self, call: ForwardedCall, url: str, headers: list[tuple[str, str]]) -> Sent:
         """Send a request, with the question for its usage where it may be added; once more without where that fails."""
         ask, raw, post = call.ask, call.raw, partial(self._upstream.send, "POST", url, headers)
         counts = self._counts(call, url)
@@ -237,7 +247,7 @@ class Relays:
         options.learn(url, model, response.status, added=False)
         return Sent(response, [], False)
 
-    def _landed(self, call: Call, flight: Flight) -> None:
+    def _landed(self, call: ForwardedCall, flight: UpstreamCall) -> None:
         """Learn from an answer that has ended. Called once a flight, in the event loop."""
         self._all.discard(flight)
         flight.ended = self._keeper.now()
@@ -255,7 +265,7 @@ class Relays:
                 return  # others may join until lookups find the answer
         self._taken([(ask, flight)])
 
-    def _learn(self, landed: list[tuple[Ask, Lookup, Flight, float]]) -> None:
+    def _learn(self, landed: list[tuple[PlannedRequest, Lookup, UpstreamCall, float]]) -> None:
         """Read answers and store them. Runs in the writer thread."""
         most = self._settings.limits.cached_body_bytes
         answers = []
@@ -266,7 +276,7 @@ class Relays:
                 if flight.is_sse and body is not None:
                     raw = orjson.dumps(body)
                 headers = by_name(flight.headers)
-                answers.append(Fresh(ask, found, flight.status, headers, raw, body, whole, created, most))
+                answers.append(UpstreamAnswer(ask, found, flight.status, headers, raw, body, whole, created, most))
             self._verifier.learn(answers)
         finally:
             # Whatever became of it, lookups tell from now on: nobody may join what they can find, or what failed.
@@ -274,18 +284,20 @@ class Relays:
                 with suppress(RuntimeError):  # the loop has ended, and with it all calls
                     self._loop.call_soon_threadsafe(self._taken, [(ask, flight) for ask, _, flight, _ in landed])
 
-    def _taken(self, landed: list[tuple[Ask, Flight]]) -> None:
+    def _taken(self, landed: list[tuple[PlannedRequest, UpstreamCall]]) -> None:
         """Let go of calls whose answers can be hit, or never will be. Runs in the event loop."""
         self.landings += len(landed)
         for ask, flight in landed:
             self._leave(flight)
             self.landed(ask.request.identity)
 
-    def _leave(self, flight: Flight) -> None:
+    def _leave(self, flight: UpstreamCall) -> None:
         if self._flights.get(flight.key) is flight:
             del self._flights[flight.key]
 
-    async def _relay(self, call: Call, flight: Flight, seat: Seat, send: Send, record: dict[str, Any]) -> None:
+    async def _relay(
+        self, call: ForwardedCall, flight: UpstreamCall, seat: Seat, send: Send, record: dict[str, Any]
+    ) -> None:
         if seat.left:
             return
         headers = flight.headers
@@ -311,7 +323,7 @@ class Relays:
                 await self._relay_whole(call, flight, headers, send, record)
 
     async def _relay_whole(
-        self, call: Call, flight: Flight, headers: Headers, send: Send, record: dict[str, Any]
+        self, call: ForwardedCall, flight: UpstreamCall, headers: Headers, send: Send, record: dict[str, Any]
     ) -> None:
         """Send an answer that is all there; in the form the caller wants, where a call in the other form was joined."""
         body, ask = flight.body(), call.ask
@@ -328,7 +340,13 @@ class Relays:
         await respond(send, flight.status, [*headers, *_told(call.decision, record)], body)
 
     async def _relay_stream(
-        self, call: Call, flight: Flight, seat: Seat, headers: Headers, send: Send, record: dict[str, Any]
+        self,
+        call: ForwardedCall,
+        flight: UpstreamCall,
+        seat: Seat,
+        headers: Headers,
+        send: Send,
+        record: dict[str, Any],
     ) -> None:
         if flight.keeps_plain:
             headers = [(name, value) for name, value in headers if name != b"content-length"]
@@ -350,7 +368,13 @@ class Relays:
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
     async def _relay_pieces(
-        self, call: Call, flight: Flight, seat: Seat, headers: Headers, send: Send, record: dict[str, Any]
+        self,
+        call: ForwardedCall,
+        flight: UpstreamCall,
+        seat: Seat,
+        headers: Headers,
+        send: Send,
+        record: dict[str, Any],
     ) -> None:
         """Send an answer as it comes and to the byte: one that bypasses, or that is too large to be kept."""
         headers = [*headers, *_told(call.decision, record)]
@@ -362,7 +386,9 @@ class Relays:
             raise BrokenOff(flight.fault)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _fail(self, call: Call, flight: Flight, send: Send, record: dict[str, Any], why: str = "") -> None:
+    async def _fail(
+        self, call: ForwardedCall, flight: UpstreamCall, send: Send, record: dict[str, Any], why: str = ""
+    ) -> None:
         """Say in the API's own words that the upstream failed, or why its answer is of no use to this caller alone."""
         why = why or flight.fault
         body = call.dialect.error_body(flight.fault_status, "upstream_error", why)
@@ -375,11 +401,11 @@ def _told(decision: Decision | None, record: dict[str, Any]) -> Headers:
     return miss_headers(decision, record.get("outcome", Outcome.BYPASS), record.get("reason", ""))
 
 
-def _read(flight: Flight, raw: bytes) -> tuple[Json | None, bool]:
+def _read(flight: UpstreamCall, raw: bytes) -> tuple[Json | None, bool]:
     return read_body(flight.dialect, raw, is_sse=flight.is_sse)
 
 
-def _choices(ask: Ask) -> int:
+def _choices(ask: PlannedRequest) -> int:
     """Return how many answers a request asks for."""
     n = ask.body.get("n")
     return n if isinstance(n, int) and n > 1 else 1

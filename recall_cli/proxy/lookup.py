@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from recall_cli.cache.cache import Cache
-from recall_cli.cache.stores.memory import NotAtHand
+from recall_cli.cache.stores.memory import NotInMemory
 from recall_cli.errors import StoreError
 from recall_cli.proxy.metrics import Metrics
 from recall_cli.proxy.settings import Limits
@@ -44,7 +44,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class Keeper:
+class CacheRunner:
     """Looks up, and writes behind."""
 
     def __init__(self, cache: Cache, limits: Limits, metrics: Metrics) -> None:
@@ -76,7 +76,7 @@ class Keeper:
         """Return the hit on a request's identity that has come since it was looked up. Never raises."""
         try:
             return self.cache.exact(request)
-        except NotAtHand:
+        except NotInMemory:
             return None
         except Exception as error:
             self.fault("lookup", error)
@@ -98,7 +98,7 @@ class Keeper:
             if self._is_quick(request):
                 return self._match(request)
             return await self._in_thread(self._match, request)
-        except NotAtHand:
+        except NotInMemory:
             # It is in a store that other replicas share, and may take as long as any lookup.
             found = await self._in_thread(self.cache.get, request)
             self._metrics.latency["store"].add(time.perf_counter() - started)

@@ -55,7 +55,7 @@ NO_CONTROLS = Controls()
 
 
 @dataclass(slots=True)
-class Ask:
+class PlannedRequest:
     """A request that the cache may answer."""
 
     request: Request
@@ -72,7 +72,7 @@ class Ask:
         return body
 
 
-class Walls:
+class TenantKeys:
     """Turns who asks into the tenant part of a partition: a keyed digest, so that no store holds a credential.
 
     :param key: 32 bytes; another key makes every stored entry unreachable.
@@ -212,13 +212,13 @@ class Planner:
     digest, which spares an exact hit the decoding and keying of its body.
     """
 
-    def __init__(self, walls: Walls, settings: Settings) -> None:
+    def __init__(self, walls: TenantKeys, settings: Settings) -> None:
         self.walls = walls
         self._settings = settings
         self._by_user = settings.share_scope == "user"
         self._known: dict[bytes, tuple[Request, bool, bool]] = {}
 
-    def plan(self, dialect: Dialect, raw: bytes, headers: RawHeaders, route: bytes) -> Ask | Bypass:
+    def plan(self, dialect: Dialect, raw: bytes, headers: RawHeaders, route: bytes) -> PlannedRequest | Bypass:
         """Return what a body asks of the cache, or why it bypasses it."""
         found = by_name(headers)
         if len(raw) > self._settings.limits.cached_body_bytes:
@@ -247,7 +247,7 @@ class Planner:
                     self._known.clear()
                 self._known[key] = made
         request, stream, wants_usage = known
-        return Ask(request, raw, controls, stream, wants_usage, tenant)
+        return PlannedRequest(request, raw, controls, stream, wants_usage, tenant)
 
     def _read(self, dialect: Dialect, raw: bytes, tenant: str) -> tuple[Request, bool, bool] | Bypass:
         try:
@@ -267,7 +267,7 @@ class Planner:
         return request, stream, stream and dialect.wants_usage(body)
 
 
-class PassingOn(Planner):
+class BypassAllPlanner(Planner):
     """Lets every request bypass the cache: its store has not been reached yet, nor the key that tells tenants apart."""
 
     def plan(self, dialect: Dialect, raw: bytes, headers: RawHeaders, route: bytes) -> Bypass:

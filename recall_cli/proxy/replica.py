@@ -7,11 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from recall_cli.errors import StoreAway, UsageError
+from recall_cli.errors import StoreUnavailable, UsageError
 from recall_cli.postgres.open import open_shared
 from recall_cli.proxy.app import Proxy
-from recall_cli.proxy.planner import Planner, Walls, tenant_key
-from recall_cli.proxy.single_flight import Collapse
+from recall_cli.proxy.planner import Planner, TenantKeys, tenant_key
+from recall_cli.proxy.single_flight import CrossReplicaLock
 
 if TYPE_CHECKING:
     from recall_cli.postgres.replica_cache import SharedCache
@@ -48,7 +48,7 @@ class Replica:
         """Join the other replicas, or say that it is done later. Raises StoreError when the database refuses."""
         try:
             self._join()
-        except StoreAway as error:
+        except StoreUnavailable as error:
             self._proxy.metrics.store_works = False
             _log.error("%s; every request is passed on until it answers. %s", error, error.hint)
 
@@ -56,7 +56,7 @@ class Replica:
         """Join the other replicas, if the database answers by now. Never raises."""
         try:
             self._join()
-        except StoreAway:
+        except StoreUnavailable:
             return
         except Exception as error:
             self._proxy.keeper.fault("join", error)
@@ -74,10 +74,10 @@ class Replica:
         proxy, keeper = self._proxy, self._proxy.keeper
         cache = self._make_cache()
         try:
-            planner = Planner(Walls(tenant_key(cache.store), proxy.settings), proxy.settings)
+            planner = Planner(TenantKeys(tenant_key(cache.store), proxy.settings), proxy.settings)
             fault = partial(keeper.fault, "follow")
             Follower(cache, **self._caps, fault=fault, healed=self._works).start()
-            collapse = Collapse(Claims(cache.shared.database), cache.stored)
+            collapse = CrossReplicaLock(Claims(cache.shared.database), cache.stored)
         except BaseException:
             cache.close()
             raise

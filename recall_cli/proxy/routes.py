@@ -160,7 +160,7 @@ LAST = 100
 NOT_HERE = "{} for this machine, or for the bearer of the admin token (Authorization: Bearer ...)"
 
 
-class Recent:
+class RecentRequests:
     """The last decisions, for the live page."""
 
     def __init__(self) -> None:
@@ -191,7 +191,7 @@ def make_inside(
     from starlette.responses import HTMLResponse, Response
     from starlette.routing import Route
 
-    recent = Recent()
+    recent = RecentRequests()
     proxy.watch = recent.add
 
     html = (files("recall_cli") / "proxy" / "page.html").read_text(encoding="utf-8")

@@ -24,7 +24,7 @@ from recall_cli.cache.index.auto import index_maker
 from recall_cli.cache.policy.registry import labels_version, make_policy, vetoes_of
 from recall_cli.cache.policy.static import DEFAULT_TAU
 from recall_cli.cache.stores.memory import MemoryStore
-from recall_cli.cache.stores.read_through import HotStore
+from recall_cli.cache.stores.read_through import ReadThroughStore
 from recall_cli.cache.stores.sqlite import SqliteStore
 from recall_cli.errors import INTERRUPTED, StoreError, StoreMismatch, UpstreamError
 from recall_cli.postgres.urls import is_database_url
@@ -32,10 +32,10 @@ from recall_cli.proxy.access import Guard
 from recall_cli.proxy.access_log import AccessLog
 from recall_cli.proxy.app import UNDER, Proxy
 from recall_cli.proxy.asgi import BrokenOff
-from recall_cli.proxy.audit import Verifier, make_opinion
-from recall_cli.proxy.lookup import Keeper
+from recall_cli.proxy.audit import Auditor, make_opinion
+from recall_cli.proxy.lookup import CacheRunner
 from recall_cli.proxy.metrics import Metrics
-from recall_cli.proxy.planner import PassingOn, Planner, Walls, tenant_key
+from recall_cli.proxy.planner import BypassAllPlanner, Planner, TenantKeys, tenant_key
 from recall_cli.proxy.routes import make_inside
 from recall_cli.proxy.settings import Settings
 from recall_cli.proxy.upstream import Upstream
@@ -65,7 +65,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ServePlan:
     """What to serve, with which cache."""
 
     settings: Settings
@@ -97,7 +97,7 @@ class Plan:
 class Server:
     """A proxy and the things it is made of, ready to be served."""
 
-    def __init__(self, plan: Plan, *, embedder: Embedder | None = None, cost: Cost | None = None) -> None:
+    def __init__(self, plan: ServePlan, *, embedder: Embedder | None = None, cost: Cost | None = None) -> None:
         """Open the store and put everything together.
 
         :param embedder: one that is loaded already, instead of the plan's.
@@ -131,9 +131,9 @@ class Server:
         store, self.degraded = (MemoryStore(embedder.dim), False) if plan.is_shared else _store(plan, embedder)
         self.metrics.is_stand_in = self.degraded
         cache = Cache(store=store, max_entries=plan.max_entries, max_bytes=plan.max_bytes, **self._options)
-        self.keeper: Keeper = Keeper(cache, settings.limits, self.metrics)
+        self.keeper: CacheRunner = CacheRunner(cache, settings.limits, self.metrics)
         self.upstream = Upstream(settings)
-        self.verifier = Verifier(self.keeper, self.metrics, settings.verify_sample)
+        self.verifier = Auditor(self.keeper, self.metrics, settings.verify_sample)
         self.proxy = Proxy(
             settings,
             self.keeper,
@@ -141,7 +141,7 @@ class Server:
             self.verifier,
             self.metrics,
             self.log,
-            (PassingOn if plan.is_shared else Planner)(Walls(tenant_key(store), settings), settings),
+            (BypassAllPlanner if plan.is_shared else Planner)(TenantKeys(tenant_key(store), settings), settings),
             make_opinion(settings.verify_on_hit),
         )
         self.verifier.stored = lambda entry, ask, answer: self.log.write(
@@ -249,7 +249,7 @@ class Server:
             if self.replica is not None and self.replica.is_away:
                 await loop.run_in_executor(None, self.replica.join_again)
             store = self.keeper.cache.store
-            if isinstance(store, HotStore):
+            if isinstance(store, ReadThroughStore):
                 self.keeper.write(store.refresh)
             if loop.time() - last >= FLUSH_S:
                 last = loop.time()
@@ -272,7 +272,7 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def run(plan: Plan, *, ready: Callable[[Server, int], None], cost: Cost | None = None) -> int:
+def run(plan: ServePlan, *, ready: Callable[[Server, int], None], cost: Cost | None = None) -> int:
     """Serve until SIGTERM (0) or SIGINT (130), and return the exit code.
 
     :param ready: called with the server and its port once connections are taken.
@@ -313,7 +313,7 @@ def run(plan: Plan, *, ready: Callable[[Server, int], None], cost: Cost | None =
     return code
 
 
-def _with_address(plan: Plan, listener: socket.socket) -> Plan:
+def _with_address(plan: ServePlan, listener: socket.socket) -> ServePlan:
     """Return the plan with the bound address as the hubs' URL, where nobody named one."""
     if plan.hub is None or plan.hub.url:
         return plan
@@ -341,7 +341,7 @@ def _one_arena() -> None:
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
-def _store(plan: Plan, embedder: Embedder) -> tuple[Store, bool]:
+def _store(plan: ServePlan, embedder: Embedder) -> tuple[Store, bool]:
     """Return the store, and whether it is a stand-in for the file that could not be had.
 
     A damaged cache must not keep the service down; a file of another program or embedder is a mistake to be told.
@@ -364,7 +364,7 @@ def _store(plan: Plan, embedder: Embedder) -> tuple[Store, bool]:
     if is_new:
         with suppress(OSError):
             os.chmod(path, 0o600)  # prompts and answers are nobody else's
-    return HotStore(store), False
+    return ReadThroughStore(store), False
 
 
 def _quiet() -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
     from recall_cli.proxy.asgi import Headers
-    from recall_cli.proxy.planner import Ask
+    from recall_cli.proxy.planner import PlannedRequest
 
 ASK_S = 0.25
 """Seconds that a miss waits to be told whether another replica is at it already."""
@@ -51,7 +51,7 @@ class Claims(Protocol):
         """Give all claims back."""
 
 
-class Collapse:
+class CrossReplicaLock:
     """Decides, for each miss, whether to ask the upstream or to wait. Best effort: any doubt asks.
 
     :param stored: returns the hit on a request's identity as the store has it now.
@@ -193,7 +193,7 @@ class Sent(NamedTuple):
 Send = Callable[[], Awaitable[Sent]]
 
 
-class Flight:
+class UpstreamCall:
     """One call to the upstream.
 
     :param raw: the body of the request, as its caller wrote it.
@@ -244,7 +244,7 @@ class Flight:
         """When all had come, as time of day."""
         self.keeps: bool | None = None
         """Whether the whole answer is one to be stored, once somebody had to know."""
-        self.on_end: Callable[[Flight], None] | None = None
+        self.on_end: Callable[[UpstreamCall], None] | None = None
         self._send = send
         self._choices = choices
         self.raw = raw
@@ -262,7 +262,7 @@ class Flight:
         """Return what has come, when all of it was kept."""
         return b"".join(self.chunks)
 
-    def answers(self, ask: Ask) -> bool:
+    def answers(self, ask: PlannedRequest) -> bool:
         """Return whether another request for the same may wait here."""
         if self.too_long or self.abandoned or (self.status and not 200 <= self.status < 300):
             return False
@@ -418,7 +418,7 @@ class Seat:
 
     __slots__ = ("_flight", "_held", "_plain", "_sent", "_waiter", "at", "joined", "left")
 
-    def __init__(self, flight: Flight, *, plain: bool, joined: bool = False) -> None:
+    def __init__(self, flight: UpstreamCall, *, plain: bool, joined: bool = False) -> None:
         self._flight = flight
         self._plain = plain
         self.joined = joined

@@ -22,7 +22,7 @@ from recall_cli.cache.evidence.evidence import VETOES
 from recall_cli.cache.policy.static import StaticPolicy
 from recall_cli.cache.request import parse_body
 from recall_cli.logs.read import read_log
-from recall_cli.logs.report import Tally
+from recall_cli.logs.report import ReadReport
 from recall_cli.measure.columns import Workspace
 from recall_cli.measure.evaluate.from_log import load
 from recall_cli.measure.evaluate.replay import Trace, replay
@@ -184,7 +184,7 @@ def written(folder: Path) -> str:
 
 
 def by_savings(policy: Recorded, vetoes: frozenset[str], folder: Path) -> list[str]:
-    tally = Tally()
+    tally = ReadReport()
     with Workspace() as space:
         rows = collect(read_log(written(folder), tally), tally, folder=space, prices=PriceBook(), allow_sampled=False)
         semantic = Semantic(EMBEDDER, policy, space, None, vetoes)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_cli.cache.entries import Recent
+from recall_cli.cache.entries import ByteLRU
 
 
 @given(st.lists(st.tuples(st.sampled_from(["keep", "get", "forget"]), st.integers(0, 6), st.integers(0, 5))))
 def test_it_holds_the_values_used_last(steps: list[tuple[str, int, int]]) -> None:
-    recent: Recent[str] = Recent(10, len)
+    recent: ByteLRU[str] = ByteLRU(10, len)
     model: dict[int, str] = {}  # in the order of use
     for step, id, size in steps:
         known = model.pop(id, None)
@@ -30,7 +30,7 @@ def test_it_holds_the_values_used_last(steps: list[tuple[str, int, int]]) -> Non
 
 
 def test_one_that_is_larger_than_all_room_stays_until_the_next_comes() -> None:
-    recent: Recent[str] = Recent(10, len)
+    recent: ByteLRU[str] = ByteLRU(10, len)
     recent.keep(1, "x" * 11)
     assert recent.get(1) == "x" * 11
     recent.keep(2, "")

@@ -18,7 +18,7 @@ from recall_cli.hub.stores import pg_bm25
 from recall_cli.hub.stores.folder import make_hub, open_hub
 from recall_cli.hub.stores.pg_engine import nearest_in
 from recall_cli.hub.stores.pg_hubs import PostgresHubs
-from recall_cli.measure.hub_eval import Plan, run
+from recall_cli.measure.hub_eval import HubEvalPlan, run
 from recall_cli.postgres.ann_indexes import tend_hub_graphs
 from recall_cli.postgres.connection import Database
 from recall_cli.types import Vector
@@ -47,7 +47,7 @@ def test_public_sets_are_answered_as_by_the_embedded_engine(
     make_hub(tmp_path, name, embedder)
     hubs.make(name, embedder)
     both = [Hub(open_hub(tmp_path, name), embedder), Hub(hubs.open(name), embedder)]
-    plan = Plan(str(folder / "queries.jsonl"), str(folder / "qrels.tsv"))
+    plan = HubEvalPlan(str(folder / "queries.jsonl"), str(folder / "qrels.tsv"))
     quality = []
     for hub in both:
         ingest(hub.engine, embedder, documents(folder))

@@ -11,7 +11,7 @@ import pytest
 from recall_cli.cache.embed.registry import HashEmbedder
 from recall_cli.cache.request import text_request
 from recall_cli.cache.stores.memory import MemoryStore
-from recall_cli.cache.stores.read_through import HotStore
+from recall_cli.cache.stores.read_through import ReadThroughStore
 from recall_cli.cache.stores.sqlite import SqliteStore
 from recall_cli.postgres.store import PostgresStore
 from recall_cli.types import Completion, Store, Usage
@@ -29,7 +29,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     else:
         made = SqliteStore(tmp_path / "store.db", embedder=EMBEDDER)
         if request.param == "hot":
-            made = HotStore(made, most=1_000)
+            made = ReadThroughStore(made, most=1_000)
     yield made
     made.close()
 

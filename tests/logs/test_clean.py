@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from recall_cli.errors import InputError
 from recall_cli.logs.read import read_log
-from recall_cli.logs.report import Tally, clean
+from recall_cli.logs.report import ReadReport, clean
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_models_and_places_of_a_record_are_clean(tmp_path: Path) -> None:
     path = tmp_path / "a\x1b[1mb.jsonl"
     row = {"request": {"model": "x\x1b]0;hi\x07\ny", "messages": [{"role": "user", "content": "Hi"}]}, "team": "t\x1b"}
     path.write_text(json.dumps(row))
-    (record,) = read_log(str(path), Tally())
+    (record,) = read_log(str(path), ReadReport())
     assert record.model == "x\\x1b]0;hi\\x07\\ny"
     assert record.source == f"{tmp_path}/a\\x1b[1mb.jsonl:1"
     # A key, not a name: two tenants that look alike when cleaned must not share answers.
@@ -54,11 +54,11 @@ def test_errors_name_the_file_cleanly(tmp_path: Path, content: bytes | None) -> 
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(InputError) as caught:
-        list(read_log(str(path), Tally()))
+        list(read_log(str(path), ReadReport()))
     assert str(caught.value).isprintable()
     assert "a\\x1b[1m\\nb" in str(caught.value)
     path.unlink(missing_ok=True)
     path.mkdir()
     with pytest.raises(InputError, match="the folder") as caught:
-        list(read_log(str(path), Tally()))
+        list(read_log(str(path), ReadReport()))
     assert str(caught.value).isprintable()

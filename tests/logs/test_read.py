@@ -21,7 +21,7 @@ from recall_cli.logs import files, rows
 from recall_cli.logs.formats.base import Found
 from recall_cli.logs.formats.claude_code import ClaudeCode
 from recall_cli.logs.read import read_log, read_logs
-from recall_cli.logs.report import Sniffed, Tally
+from recall_cli.logs.report import ReadReport, Sniffed
 from recall_cli.types import LogRecord, Usage
 from tests.logs.log_writers import (
     CALLS,
@@ -40,8 +40,8 @@ from tests.logs.log_writers import (
 )
 
 
-def read(*paths: Path | str, **options: Any) -> tuple[list[LogRecord], Tally]:
-    tally = Tally()
+def read(*paths: Path | str, **options: Any) -> tuple[list[LogRecord], ReadReport]:
+    tally = ReadReport()
     records = list(read_logs([str(path) for path in paths], tally, **options))
     assert tally.lines == tally.records + tally.skipped.total() + tally.merged.total()
     return records, tally
@@ -392,5 +392,5 @@ def test_a_database_of_another_program(tmp_path: Path) -> None:
 
 def test_read_log_is_the_form_for_one(tmp_path: Path) -> None:
     path = pairs(CALLS, tmp_path).paths[0]
-    tally = Tally()
+    tally = ReadReport()
     assert answers(list(read_log(str(path), tally))) == SAID

@@ -9,14 +9,14 @@ import pytest
 
 from recall_cli.errors import InputError
 from recall_cli.logs.read import read_logs
-from recall_cli.logs.report import Tally
+from recall_cli.logs.report import ReadReport
 from recall_cli.types import LogRecord, Usage
 
 pytestmark = pytest.mark.shared
 
 
-def read(*paths: Path) -> tuple[list[LogRecord], Tally]:
-    tally = Tally()
+def read(*paths: Path) -> tuple[list[LogRecord], ReadReport]:
+    tally = ReadReport()
     records = list(read_logs([str(path) for path in paths], tally))
     assert tally.lines == tally.records + tally.skipped.total() + tally.merged.total()
     assert tally.faults == []

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_cli.logs.read import read_log
-from recall_cli.logs.report import Tally
+from recall_cli.logs.report import ReadReport
 from recall_cli.logs.tenants import TENANT, wall
 
 
@@ -78,7 +78,7 @@ def test_ids_that_become_one_when_read_do_not_meet(tmp_path: Any) -> None:
     ids = [b"100000000000000000000000000000%d" % i for i in (1, 2)] + [b'"caf\xe9"', b'"caf\xe8"']
     path = tmp_path / "log"
     path.write_bytes(b"\n".join(line.replace(b'"@"', id) for id in ids))
-    assert len({record.tenant for record in read_log(str(path), Tally())}) == 4
+    assert len({record.tenant for record in read_log(str(path), ReadReport())}) == 4
 
 
 values = st.recursive(

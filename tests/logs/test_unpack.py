@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from recall_cli.errors import InputError
 from recall_cli.logs.files import CUT, FOREIGN, gunzip, read_lines, unpacker, unzstd
 from recall_cli.logs.read import read_log
-from recall_cli.logs.report import Tally
+from recall_cli.logs.report import ReadReport
 
 TEXT = b"".join(b"%x\n" % random.Random(i).getrandbits(400) for i in range(4000))
 NOTE = b"\x50\x2a\x4d\x18\x04\x00\x00\x00note"
@@ -138,7 +138,7 @@ def test_a_file_of_which_nothing_can_be_unpacked_says_why(tmp_path: Path) -> Non
     path = tmp_path / "log"
     path.write_bytes(zstd(TEXT)[:50])
     with pytest.raises(InputError, match="holds no line that can be read: the compressed file ends before"):
-        list(read_log(str(path), Tally()))
+        list(read_log(str(path), ReadReport()))
 
 
 def test_what_is_not_packed_has_no_unpacker() -> None:

@@ -14,7 +14,7 @@ import pytest
 from recall_cli.errors import InputError, RecallError, UsageError
 from recall_cli.logs import worker
 from recall_cli.logs.read import read_logs
-from recall_cli.logs.report import Tally
+from recall_cli.logs.report import ReadReport
 from recall_cli.logs.worker import read_ahead
 from recall_cli.util import subprocess_worker
 from tests.logs.log_writers import CALLS, WRITERS
@@ -49,7 +49,7 @@ def test_every_format_is_read_as_in_one_process(tmp_path: Path, started: list[An
         paths += map(str, writer(CALLS, folder).paths)
     odd = tmp_path / "odd.jsonl"
     odd.write_text(line("a lone \\ud800 surrogate") + "{broken\n" + line("twice") * 2)
-    here, there = Tally(), Tally()
+    here, there = ReadReport(), ReadReport()
     progress: list[int] = []
     wanted = list(read_logs([*paths, str(odd)], here))
     assert list(read_ahead([*paths, str(odd)], there, on_bytes=progress.append)) == wanted
@@ -64,9 +64,9 @@ def test_values_that_are_no_json_arrive_too(tmp_path: Path, started: list[Any]) 
     table = tmp_path / "log.parquet"
     rows = {"prompt": ["Where?"], "response": ["Here."], "stop": [Decimal("0.10")]}
     pl.DataFrame(rows).write_parquet(table)
-    wanted = list(read_logs([str(table)], Tally()))
+    wanted = list(read_logs([str(table)], ReadReport()))
     assert wanted[0].request["stop"] == Decimal("0.10")
-    assert list(read_ahead([str(table)], Tally())) == wanted
+    assert list(read_ahead([str(table)], ReadReport())) == wanted
     assert len(started) == 1
 
 
@@ -75,21 +75,21 @@ def test_errors_are_those_of_one_process(tmp_path: Path, started: list[Any]) -> 
     log.write_text("{}\n")
     for error, arguments in ((InputError, {}), (UsageError, {"format": "no such"})):
         with pytest.raises(error) as here:
-            list(read_logs([str(log)], Tally(), **arguments))
-        tally = Tally()
+            list(read_logs([str(log)], ReadReport(), **arguments))
+        tally = ReadReport()
         with pytest.raises(error) as there:
             list(read_ahead([str(log)], tally, **arguments))
         assert (str(there.value), there.value.hint) == (str(here.value), here.value.hint)
         assert tally.lines == (error is InputError)
     with pytest.raises(InputError, match="there is no file"):
-        list(read_ahead([str(tmp_path / "none")], Tally()))
+        list(read_ahead([str(tmp_path / "none")], ReadReport()))
     assert len(started) == 2
 
 
 def test_whoever_stops_early_leaves_no_process_behind(tmp_path: Path, started: list[Any]) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text(line("x" * 10_000) * 1_000)
-    records = read_ahead([str(log)], Tally())
+    records = read_ahead([str(log)], ReadReport())
     next(records)
     assert started[0].poll() is None
     records.close()
@@ -99,7 +99,7 @@ def test_whoever_stops_early_leaves_no_process_behind(tmp_path: Path, started: l
 def test_a_killed_reader_is_an_error_not_the_end_of_the_log(tmp_path: Path, started: list[Any]) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text(line("x" * 10_000) * 1_000)
-    records = read_ahead([str(log)], Tally())
+    records = read_ahead([str(log)], ReadReport())
     next(records)
     started[0].kill()
     with pytest.raises(RecallError, match="was ended"):

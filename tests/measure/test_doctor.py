@@ -44,7 +44,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_here_all_of_it_is_looked_at() -> None:
-    result = doctor.run(doctor.Plan())
+    result = doctor.run(doctor.DoctorPlan())
     states = {row["check"]: row["state"] for row in result.rows}
     assert {
         "python",
@@ -100,7 +100,7 @@ def test_no_store_and_none_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_a_shared_store_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     (row,) = [
         row
-        for row in doctor.run(doctor.Plan(store="postgresql://nobody@127.0.0.1:1/x")).rows
+        for row in doctor.run(doctor.DoctorPlan(store="postgresql://nobody@127.0.0.1:1/x")).rows
         if row["check"] == "store"
     ]
     assert row["state"] == "broken"
@@ -121,7 +121,7 @@ def test_a_model_with_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_an_embedder_that_does_not_load_is_a_finding() -> None:
-    rows = doctor.run(doctor.Plan(embedder="model2vec:./nowhere")).rows
+    rows = doctor.run(doctor.DoctorPlan(embedder="model2vec:./nowhere")).rows
     (row,) = [row for row in rows if row["check"] == "embedder"]
     assert row["state"] == "broken"
     assert row["hint"]
@@ -153,7 +153,7 @@ def test_a_check_that_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> No
         raise ZeroDivisionError("by nothing")
 
     monkeypatch.setattr(doctor, "blas", fail)
-    (row,) = [row for row in doctor.run(doctor.Plan()).rows if row["check"] == "BLAS"]
+    (row,) = [row for row in doctor.run(doctor.DoctorPlan()).rows if row["check"] == "BLAS"]
     assert row["state"] == "broken"
     assert row["found"] == "ZeroDivisionError: by nothing"
 

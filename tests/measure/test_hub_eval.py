@@ -22,7 +22,7 @@ from recall_cli.hub.search.pipeline import Hub
 from recall_cli.hub.search.rerank import LlmReranker
 from recall_cli.hub.stores.folder import make_hub, open_hub
 from recall_cli.measure import hub_eval
-from recall_cli.measure.hub_eval import Plan, load_foreign, load_judgements, ndcg, recall, reciprocal_rank, run
+from recall_cli.measure.hub_eval import HubEvalPlan, load_foreign, load_judgements, ndcg, recall, reciprocal_rank, run
 
 static = cache(partial(make_embedder, "static"))
 THINGS = ("kettle", "router", "passport", "tomato", "invoice", "bicycle", "violin", "glacier", "lantern", "anchor")
@@ -148,10 +148,10 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
     made.close()
 
 
-def plan(tmp_path: Path, **more: object) -> Plan:
+def plan(tmp_path: Path, **more: object) -> HubEvalPlan:
     asked = lines(tmp_path / "q.jsonl", *({"_id": name, "text": f"where is the {name}?"} for name in THINGS))
     rows = [{"query-id": name, "corpus-id": name, "score": 1} for name in THINGS]
-    return Plan(asked, lines(tmp_path / "r.jsonl", *rows), **more)  # type: ignore[arg-type]
+    return HubEvalPlan(asked, lines(tmp_path / "r.jsonl", *rows), **more)  # type: ignore[arg-type]
 
 
 def test_a_hub_that_is_always_right_scores_1_in_every_leg(tmp_path: Path, hub: Hub) -> None:
@@ -173,7 +173,7 @@ def test_the_fused_row_is_what_the_hub_answers(tmp_path: Path, hub: Hub) -> None
         name: [m.passage.doc_id for m in hub.recall(Question(f"where is the {name}?")).results] for name in THINGS
     }
     rows = [{"query-id": name, "corpus-id": answers[name][2], "score": 1} for name in THINGS]
-    shifted = Plan(asked.queries, lines(tmp_path / "shifted.jsonl", *rows))
+    shifted = HubEvalPlan(asked.queries, lines(tmp_path / "shifted.jsonl", *rows))
     fused = run(hub, shifted).rows[-1]
     assert fused["mrr_at_10"] == pytest.approx(1 / 3)
     assert fused["ndcg_at_10"] == pytest.approx(1 / np.log2(4))
@@ -182,7 +182,7 @@ def test_the_fused_row_is_what_the_hub_answers(tmp_path: Path, hub: Hub) -> None
 def test_documents_that_the_hub_lacks_are_said_and_count_as_not_found(tmp_path: Path, hub: Hub) -> None:
     asked = plan(tmp_path)
     rows = [{"query-id": name, "corpus-id": doc, "score": 1} for name in THINGS for doc in (name, f"lost {name}")]
-    result = run(hub, Plan(asked.queries, lines(tmp_path / "more.jsonl", *rows)))
+    result = run(hub, HubEvalPlan(asked.queries, lines(tmp_path / "more.jsonl", *rows)))
     assert [warning.code for warning in result.warnings] == ["ABSENT_DOCUMENTS"]
     assert result.rows[0]["recall_at_10"] == 0.5
 
@@ -190,7 +190,7 @@ def test_documents_that_the_hub_lacks_are_said_and_count_as_not_found(tmp_path: 
 def test_questions_without_a_known_word_are_counted(tmp_path: Path, hub: Hub) -> None:
     asked = lines(tmp_path / "q", {"_id": "1", "text": "kettle"}, {"_id": "2", "text": "zyzzyva"})
     rows = lines(tmp_path / "r", *({"query-id": n, "corpus-id": "kettle", "score": 1} for n in "12"))
-    assert run(hub, Plan(asked, rows)).summary["hubs"]["home"]["no_lexical_candidate"] == 0.5
+    assert run(hub, HubEvalPlan(asked, rows)).summary["hubs"]["home"]["no_lexical_candidate"] == 0.5
 
 
 def test_only_what_was_shown_to_be_worth_it_is_saved(tmp_path: Path, hub: Hub) -> None:
@@ -201,7 +201,7 @@ def test_only_what_was_shown_to_be_worth_it_is_saved(tmp_path: Path, hub: Hub) -
     before = hub.engine.info()
     learned = run(
         hub,
-        Plan(
+        HubEvalPlan(
             lines(tmp_path / "q", *({"_id": id, "text": text} for id, text in asked)),
             lines(tmp_path / "r", *({"query-id": i, "corpus-id": i.split()[0], "score": 1} for i, _ in asked)),
             foreign=lines(tmp_path / "f", *foreign),

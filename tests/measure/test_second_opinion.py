@@ -67,8 +67,8 @@ def test_a_log_replayed_with_it(tmp_path):
     log = tmp_path / "log.jsonl"
     texts = [SAME[0], SAME[0] + " Please.", WRONG]
     log.write_text("\n".join(json.dumps(call(text, 1_767_225_600 + 60 * i)) for i, text in enumerate(texts)))
-    plain = savings.run(savings.Plan([str(log)], tau=0.6))
-    asked = savings.run(savings.Plan([str(log)], tau=0.6, verify_on_hit="model"))
+    plain = savings.run(savings.SavingsPlan([str(log)], tau=0.6))
+    asked = savings.run(savings.SavingsPlan([str(log)], tau=0.6, verify_on_hit="model"))
     before, after = plain.summary["tiers"]["semantic"], asked.summary["tiers"]["semantic"]
     assert before["second_opinion"] is None
     assert after["second_opinion"]["asked"] == 2
@@ -79,12 +79,12 @@ def test_a_log_replayed_with_it(tmp_path):
 def test_explain_names_it_as_the_gate(tmp_path):
     stored = tmp_path / "prompts.txt"
     stored.write_text(SAME[0] + "\n")
-    plan = explain.Plan(WRONG, str(stored), tau=0.6, verify_on_hit="model")
+    plan = explain.ExplainPlan(WRONG, str(stored), tau=0.6, verify_on_hit="model")
     (row,) = explain.run(plan).rows
     assert row["gate"].startswith("second opinion")
     assert not row["serves"]
     assert row["second_opinion"]["uncovered"] > 0
-    (row,) = explain.run(explain.Plan(SAME[1], str(stored), tau=0.6, verify_on_hit="model")).rows
+    (row,) = explain.run(explain.ExplainPlan(SAME[1], str(stored), tau=0.6, verify_on_hit="model")).rows
     assert row["serves"]
 
 
@@ -114,4 +114,4 @@ def test_bench_refuses_prompts_without_labels_before_it_times_anything(tmp_path,
     path.write_text("How long is delivery?\nWhere is my parcel?\n")
     monkeypatch.setattr(bench, "_prepare", None)
     with pytest.raises(UsageError, match="have no labels"):
-        bench.run(bench.Plan(prompts=str(path), verify_on_hit="model"))
+        bench.run(bench.BenchPlan(prompts=str(path), verify_on_hit="model"))

@@ -18,7 +18,7 @@ from recall_cli.cache.index.auto import make_index
 from recall_cli.cache.policy.adaptive import AdaptivePolicy
 from recall_cli.cache.policy.static import StaticPolicy
 from recall_cli.cache.request import text_request
-from recall_cli.cache.stores.memory import NotAtHand
+from recall_cli.cache.stores.memory import NotInMemory
 from recall_cli.errors import StoreError
 from recall_cli.postgres import lookup, replication
 from recall_cli.postgres.replica_cache import ENTRY_BYTES, SharedCache
@@ -104,12 +104,12 @@ def test_what_is_not_in_memory_is_said_before_anything_is_decided(replica: Make)
     cache, follower = replica(policy)
     put(cache, "How do I reset my key?")
     request = text_request("how do I reset my key")
-    with pytest.raises(NotAtHand):
+    with pytest.raises(NotInMemory):
         cache.exact(request)
     follower.want(request.partition)
     settle(follower)
     assert cache.exact(request) is None
-    with pytest.raises(NotAtHand) as absent:
+    with pytest.raises(NotInMemory) as absent:
         cache.match(request, STATIC.embed(request.text))
     assert absent.value.id is not None
     assert policy.state()["ring"]["next"] == 0, "the policy has not counted a decision that will be taken again"

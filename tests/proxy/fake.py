@@ -16,7 +16,7 @@ from typing import Any
 from recall_cli.cache.embed.registry import make_embedder
 from recall_cli.proxy.providers import anthropic, openai
 from recall_cli.proxy.providers.sse import events
-from recall_cli.proxy.serve import Plan, Server, bind
+from recall_cli.proxy.serve import ServePlan, Server, bind
 from recall_cli.proxy.settings import Settings
 
 
@@ -167,7 +167,7 @@ class FakeUpstream:
 class RunningProxy:
     """A proxy in a thread of its own, on a port of its own."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ServePlan) -> None:
         import uvloop
 
         self._listener = bind("127.0.0.1", 0)
@@ -204,12 +204,12 @@ class RunningProxy:
         self.server.close()
 
 
-def make_plan(upstream: FakeUpstream, **options: Any) -> Plan:
+def make_plan(upstream: FakeUpstream, **options: Any) -> ServePlan:
     """Return a plan with both providers at one fake upstream; Settings' and Plan's options alike."""
     known = Settings.__dataclass_fields__
     own = {name: options.pop(name) for name in list(options) if name in known}
     settings = Settings(**{"openai": upstream.url, "anthropic": upstream.url, "verify_sample": 0.0, **own})
-    return changed(Plan(settings, log=None), **options)
+    return changed(ServePlan(settings, log=None), **options)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from recall_cli.errors import StoreAway, StoreError
+from recall_cli.errors import StoreError, StoreUnavailable
 from recall_cli.postgres import replica_cache
 from recall_cli.postgres.store import PostgresStore
 from recall_cli.proxy import serve
@@ -244,8 +244,8 @@ def test_a_replica_that_starts_without_its_database_passes_everything_on_and_joi
 def test_a_database_that_refuses_is_told_at_the_start(database: str) -> None:
     for url in (database.replace("/test_", "/never_"), database.replace("recall_owner", "nobody_known")):
         with pytest.raises(StoreError) as refused:
-            serve.Server(serve.Plan(Settings(), store=url, log=None), embedder=EMBEDDER)
-        assert not isinstance(refused.value, StoreAway)
+            serve.Server(serve.ServePlan(Settings(), store=url, log=None), embedder=EMBEDDER)
+        assert not isinstance(refused.value, StoreUnavailable)
 
 
 def readiness(proxy: RunningProxy) -> str:

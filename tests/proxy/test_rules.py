@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from recall_cli.proxy.forward import Call
-from recall_cli.proxy.planner import Ask, Controls, objection
+from recall_cli.proxy.forward import ForwardedCall
+from recall_cli.proxy.planner import Controls, PlannedRequest, objection
 from recall_cli.proxy.providers.dialect import OPENAI
 from recall_cli.proxy.settings import Limits
 from recall_cli.proxy.single_flight import Seat
@@ -450,16 +450,16 @@ def test_who_comes_when_everybody_has_left_gets_a_call_of_their_own(start: Start
     raw = json.dumps({"model": "m", "temperature": 0, "messages": [{"role": "user", "content": PROMPT}]}).encode()
     scope = {"raw_path": b"/v1/chat/completions", "query_string": b"", "headers": []}
     asked = planner.plan(OPENAI, raw, [], b"/v1/chat/completions?")
-    assert isinstance(asked, Ask)
+    assert isinstance(asked, PlannedRequest)
 
     async def come_and_go() -> list[bool]:
-        first, _ = relays._flight(Call(OPENAI, scope, raw, asked, joins=True))
+        first, _ = relays._flight(ForwardedCall(OPENAI, scope, raw, asked, joins=True))
         seat = Seat(first, plain=False)
         first.start()
-        joined = [relays._flight(Call(OPENAI, scope, raw, asked, joins=True))[1]]
+        joined = [relays._flight(ForwardedCall(OPENAI, scope, raw, asked, joins=True))[1]]
         first.leave(seat)
         assert not first.done
-        return [*joined, relays._flight(Call(OPENAI, scope, raw, asked, joins=True))[1]]
+        return [*joined, relays._flight(ForwardedCall(OPENAI, scope, raw, asked, joins=True))[1]]
 
     assert asyncio.run_coroutine_threadsafe(come_and_go(), proxy._loop).result(20) == [True, False]
 

@@ -15,7 +15,7 @@ import pytest
 
 from recall_cli.proxy.providers.dialect import ANTHROPIC, OPENAI, Dialect
 from recall_cli.proxy.replay import read_body
-from recall_cli.proxy.single_flight import Flight, Seat, Sent
+from recall_cli.proxy.single_flight import Seat, Sent, UpstreamCall
 from recall_cli.proxy.stream_options import KNOWN, Options
 from tests.proxy.answers import SSE, chat, chat_stream, message, message_stream, reply_with
 from tests.proxy.conftest import Start
@@ -61,7 +61,7 @@ def whole_from(dialect: Dialect, stream: bytes, choices: int) -> int:
     )
 
 
-async def fly(dialect: Dialect, pieces: list[bytes], choices: int, *, lost: bool) -> tuple[Flight, bytes, bytes]:
+async def fly(dialect: Dialect, pieces: list[bytes], choices: int, *, lost: bool) -> tuple[UpstreamCall, bytes, bytes]:
     """Return a call that brings these pieces, and what a caller gets with the usage and without."""
 
     async def body() -> AsyncIterator[bytes]:
@@ -80,7 +80,9 @@ async def fly(dialect: Dialect, pieces: list[bytes], choices: int, *, lost: bool
     async def send() -> Sent:
         return Sent(response, [], dialect is OPENAI)
 
-    one = Flight(dialect, send, raw=b"", stream=True, counts=dialect is OPENAI, choices=choices, held_bytes=1 << 20)
+    one = UpstreamCall(
+        dialect, send, raw=b"", stream=True, counts=dialect is OPENAI, choices=choices, held_bytes=1 << 20
+    )
     seats = Seat(one, plain=False), Seat(one, plain=True)
     one.start()
     got = []

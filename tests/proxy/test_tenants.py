@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_cli.proxy.credentials import own_cookies, says_who_asks
-from recall_cli.proxy.planner import Walls
+from recall_cli.proxy.planner import TenantKeys
 from recall_cli.proxy.settings import Settings
 from tests.proxy.answers import provider
 from tests.proxy.conftest import Start
@@ -165,7 +165,7 @@ def test_a_name_that_speaks_of_one_counts_wherever_it_does(word: str, before: st
 def test_cookies_of_the_front_door_say_nothing() -> None:
     assert own_cookies(b"__cf_bm=a; _cfuvid=b;AWSALB=c") is None
     assert own_cookies(b"__cf_bm=a; sid=1; _cfuvid=b") == b"sid=1"
-    walls = Walls(bytes(32), Settings())
+    walls = TenantKeys(bytes(32), Settings())
     key = {b"authorization": b"Bearer k"}
     alone = walls.wall(key, b"/", "")
     assert walls.wall({**key, b"cookie": b"__cf_bm=a"}, b"/", "") == alone
@@ -174,7 +174,7 @@ def test_cookies_of_the_front_door_say_nothing() -> None:
 
 def test_tenants_of_stores_made_before_are_found_again() -> None:
     """The digests of callers with the usual headers: another one would make all their entries unreachable."""
-    walls = Walls(bytes(range(32)), Settings())
+    walls = TenantKeys(bytes(range(32)), Settings())
     usual = {b"authorization": b"Bearer k", b"user-agent": b"x", b"content-type": b"application/json"}
     assert walls.wall(usual, b"/v1/messages?", "") == "07df449ac2e6a4985ad2c25be4ce3f9d"
     assert (

@@ -23,7 +23,7 @@ from recall_cli.cache.answers.verdict import Comparison, Same, different, same, 
 from recall_cli.cache.answers.yes_no import compare_refusals, compare_symbols
 from recall_cli.cache.evidence.evidence import evidence
 from recall_cli.cache.evidence.lexicon import WEIGHTS, plain, read
-from recall_cli.cache.evidence.text_features import CONTENT, Facts, facts
+from recall_cli.cache.evidence.text_features import CONTENT, TextFeatures, facts
 from recall_cli.types import Embedder
 
 __all__ = ["JUDGED", "VERSION", "Comparator", "Comparison", "Judge", "Same", "compare", "compare_values"]
@@ -224,12 +224,12 @@ def _polarity(text: str) -> int:
     return 1 if _YES.match(text) else -1 if _NO.match(text) else 0
 
 
-def _content(its: Facts, other: Facts) -> int:
+def _content(its: TextFeatures, other: TextFeatures) -> int:
     """Return how many words that say what a text is about the other lacks."""
     return sum([WEIGHTS[token] > CONTENT for token in its.words - other.words])
 
 
-def _other_name(a: str, b: str, mine: Facts, theirs: Facts) -> bool:
+def _other_name(a: str, b: str, mine: TextFeatures, theirs: TextFeatures) -> bool:
     """Return True when each answer names one thing, by its capital, that the other does not: one was put for the other.
 
     Rare words without a capital are as likely a rewording.
@@ -239,7 +239,7 @@ def _other_name(a: str, b: str, mine: Facts, theirs: Facts) -> bool:
     return len(ours) == len(others) == 1 and len(mine.keys - theirs.words) == len(theirs.keys - mine.words) == 1
 
 
-def _capitals(text: str, its: Facts) -> set[str]:
+def _capitals(text: str, its: TextFeatures) -> set[str]:
     """Return the named words of a text that it writes with a capital inside a sentence."""
     inside = {token for word in _INSIDE.findall(text) for token in read(word).tokens}
     return inside & its.keys

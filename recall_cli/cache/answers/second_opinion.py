@@ -27,7 +27,7 @@ from recall_cli.cache.embed.minilm import SentenceModel, load_sentence_model, un
 from recall_cli.cache.embed.registry import bundled_folder
 from recall_cli.cache.evidence.evidence import compare
 from recall_cli.cache.evidence.lexicon import NEGATORS, WEIGHTS, read
-from recall_cli.cache.evidence.text_features import CONTENT, Facts, facts
+from recall_cli.cache.evidence.text_features import CONTENT, TextFeatures, facts
 from recall_cli.cache.policy.registry import CHECKS
 from recall_cli.errors import RecallError, UsageError
 from recall_cli.types import Evidence, Vector
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 class Reading:
     """What two texts are compared by. Words are those of the transformer's tokenizer, marks left out."""
 
-    facts: Facts
+    facts: TextFeatures
     mean: Vector
     """Shape (384,), unit length."""
     words: Vector
@@ -119,14 +119,14 @@ def row(a: Reading, b: Reading) -> tuple[float, ...]:
     )
 
 
-def _contradicts(a: Facts, b: Facts) -> float:
+def _contradicts(a: TextFeatures, b: TextFeatures) -> float:
     """Return 1 unless the turn is a "not" beside a word that the other text lacks: "isn't here yet" is "too late"."""
     if a.negators == b.negators:
         return 1.0
     return float(_denies(a, b) or _denies(b, a))
 
 
-def _denies(one: Facts, other: Facts) -> bool:
+def _denies(one: TextFeatures, other: TextFeatures) -> bool:
     """Return whether a negator that only one text has stands with a word that both have."""
     for place, token in enumerate(one.order):
         if token not in NEGATORS or token in other.words:

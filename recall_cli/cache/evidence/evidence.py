@@ -20,11 +20,11 @@ from recall_cli.cache.evidence.lexicon import (
     ranks,
 )
 from recall_cli.cache.evidence.numbers import TIME_UNITS
-from recall_cli.cache.evidence.text_features import CONTENT, Facts, facts, is_anaphoric
+from recall_cli.cache.evidence.text_features import CONTENT, TextFeatures, facts, is_anaphoric
 from recall_cli.errors import UsageError
 from recall_cli.types import Evidence
 
-__all__ = ["VETOES", "Evidence", "Facts", "evidence", "facts", "is_anaphoric", "margin", "vetoes"]
+__all__ = ["VETOES", "Evidence", "TextFeatures", "evidence", "facts", "is_anaphoric", "margin", "vetoes"]
 
 VETOES: dict[str, float] = {
     "numbers": 0.0,
@@ -57,8 +57,8 @@ UNKNOWN = 1.0
 
 
 def evidence(
-    query: Facts,
-    candidate: Facts,
+    query: TextFeatures,
+    candidate: TextFeatures,
     similarity: float,
     others: Iterable[tuple[float, int]] | None = None,
     *,
@@ -103,7 +103,7 @@ def margin(similarity: float, group: int, others: Iterable[tuple[float, int]]) -
     return similarity - least
 
 
-def compare(query: Facts, candidate: Facts, found: Evidence) -> None:
+def compare(query: TextFeatures, candidate: TextFeatures, found: Evidence) -> None:
     """Fill in what the two texts themselves tell."""
     words, theirs = query.words, candidate.words
     count, its_count = query.count, candidate.count
@@ -157,7 +157,7 @@ def compare(query: Facts, candidate: Facts, found: Evidence) -> None:
         found.roles = _roles(query, candidate, same_words=heaviest <= CONTENT)
 
 
-def _numbers(query: Facts, candidate: Facts) -> float:
+def _numbers(query: TextFeatures, candidate: TextFeatures) -> float:
     """1 when each text names a number or unit that the other lacks, 0.5 when only one does, else 0."""
     mine = query.numbers - candidate.numbers - candidate.soft
     theirs = candidate.numbers - query.numbers - query.soft
@@ -176,7 +176,7 @@ def _numbers(query: Facts, candidate: Facts) -> float:
     return 0.0
 
 
-def _negation(query: Facts, candidate: Facts, ours: frozenset[str], others: frozenset[str]) -> float:
+def _negation(query: TextFeatures, candidate: TextFeatures, ours: frozenset[str], others: frozenset[str]) -> float:
     """1 when the polarity differs: a negator on one side alone, or a word against its opposite, but not both.
 
     "isn't enabled" and "is disabled" say the same: two turns are none.
@@ -251,7 +251,7 @@ def one_slip(a: str, b: str) -> bool:
     return len(x) == len(y) == 2 and x == y[::-1]
 
 
-def _roles(query: Facts, candidate: Facts, *, same_words: bool) -> float:
+def _roles(query: TextFeatures, candidate: TextFeatures, *, same_words: bool) -> float:
     """1 when two words that both texts hold have exchanged their places, else 0."""
     mine, theirs = query.roles(), candidate.roles()
     if mine and theirs:

@@ -67,7 +67,7 @@ _ELLIPTIC = (
 
 
 @dataclass(slots=True)
-class Facts:
+class TextFeatures:
     """One text, ready to be compared. Made by `facts`; the fields are read by `cache.evidence.evidence` alone."""
 
     words: frozenset[str]
@@ -105,7 +105,7 @@ class Facts:
         return self._roles
 
 
-def facts(text: str) -> Facts:
+def facts(text: str) -> TextFeatures:
     """Return what a comparison needs to know of a text."""
     known = memory()
     pieces = text.split()
@@ -124,14 +124,14 @@ def facts(text: str) -> Facts:
     words = frozenset(tokens)
     if len(words) != len(tokens):
         mass = sum([WEIGHTS[token] for token in words])
-    made = Facts(words, mass, len(pieces))
+    made = TextFeatures(words, mass, len(pieces))
     made.order = tuple(tokens)
     if marked:
         _details(made, text, pieces, found, marked)
     return made
 
 
-def _details(made: Facts, text: str, pieces: list[str], found: list[Word], marked: list[Word]) -> None:
+def _details(made: TextFeatures, text: str, pieces: list[str], found: list[Word], marked: list[Word]) -> None:
     """Fill in what the words of any kind, the marked ones, tell."""
     kinds = capitals = 0
     keys: list[str] = []

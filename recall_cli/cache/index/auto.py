@@ -20,7 +20,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from recall_cli.cache.index.exact import SCAN_FROM_DIM, ExactIndex
-from recall_cli.cache.index.hot_swap import Relay
+from recall_cli.cache.index.hot_swap import SwappableIndex
 from recall_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ PREPARE_AT = 0.5
 HNSW_AT: int | None = None
 
 
-class AutoIndex(Relay):
+class AutoIndex(SwappableIndex):
     """Starts as exact search and moves to the next kind as it grows; every search is answered throughout.
 
     `scan_at` and `hnsw_at` are the numbers of ids at which it moves (None: never). With fewer than SCAN_FROM_DIM

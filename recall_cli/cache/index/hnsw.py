@@ -20,7 +20,7 @@ import numpy as np
 
 from recall_cli.cache.index.exact import ExactIndex, Ledger, best_rows, checked_query, checked_rows, no_answer
 from recall_cli.cache.index.hnsw_library import make_graph
-from recall_cli.cache.index.hot_swap import Relay
+from recall_cli.cache.index.hot_swap import SwappableIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,7 +62,7 @@ _MOST_THREADS = 1_024
 _CHUNK = 16
 
 
-class HnswIndex(Relay):
+class HnswIndex(SwappableIndex):
     """Approximate search through a graph: time grows with the logarithm of the rows, recall is below 1.
 
     `M` is the number of links a node, `ef_construction` and `ef_search` how many candidates are kept while

@@ -46,7 +46,7 @@ class Engine(Index, Protocol):
         """Return a copy of all ids, oldest entry first."""
 
 
-class Relay:
+class SwappableIndex:
     """An index that passes every call to the engine in service, and can replace it."""
 
     def __init__(self, engine: Engine) -> None:
@@ -100,7 +100,7 @@ class Relay:
         builder = self._builder
         if builder is not None:
             builder.join()
-        if isinstance(self._engine, Relay):
+        if isinstance(self._engine, SwappableIndex):
             self._engine.wait()
 
     def _after_write(self) -> None:
@@ -170,7 +170,7 @@ def _replay(changes: list[Change], engine: Engine) -> None:
             engine.add(ids, vectors)
 
 
-_relays: weakref.WeakSet[Relay] = weakref.WeakSet()
+_relays: weakref.WeakSet[SwappableIndex] = weakref.WeakSet()
 
 
 @atexit.register

@@ -31,7 +31,17 @@ from recall_cli.cache.policy.risk_model import (
     logits,
     row,
 )
-from recall_cli.cache.policy.state import FORGIVE, RIGHT, UNKNOWN, UNSURE, WIDTH, WRONG, Promise, Ring, Space
+from recall_cli.cache.policy.state import (
+    MARGIN_DECAY,
+    RIGHT,
+    UNKNOWN,
+    UNSURE,
+    WIDTH,
+    WRONG,
+    DecisionLog,
+    NamespaceState,
+    Promise,
+)
 from recall_cli.errors import UsageError
 from recall_cli.types import Evidence, Verdict
 
@@ -92,8 +102,8 @@ class AdaptivePolicy:
 
     def _start_cold(self) -> None:
         self._certificate = BayesBound(self.promise.target, self.promise.confidence)
-        self._ring = Ring(self._window)
-        self._spaces: dict[str, Space] = {}
+        self._ring = DecisionLog(self._window)
+        self._spaces: dict[str, NamespaceState] = {}
         self._weights: tuple[float, ...] = self._first
         self._due = self.warmup
         self._learned = self._fitting = False
@@ -167,8 +177,8 @@ class AdaptivePolicy:
     def unsure(self, namespace: str, evidence: Evidence) -> None:
         """Take in that nobody can tell whether this candidate's answer was right, of a miss or of an audited hit.
 
-        It is no label. But where most of what would be served cannot be judged (`Space.silent`), labels of the rest
-        say nothing of it, and the namespace serves nothing.
+        It is no label. But where most of what would be served cannot be judged (`NamespaceState.silent`), labels of
+        the rest say nothing of it, and the namespace serves nothing.
         """
         with self._lock:
             space = self._spaces.get(namespace) or self._new_space(namespace)
@@ -180,7 +190,7 @@ class AdaptivePolicy:
                 self._compared(space, evidence, UNKNOWN, UNSURE)
                 self._ring.labels[slot] = UNSURE
 
-    def _compared(self, space: Space, evidence: Evidence, before: int, label: int) -> None:
+    def _compared(self, space: NamespaceState, evidence: Evidence, before: int, label: int) -> None:
         """Count a comparison between two refits, where it is of a decision that would be served."""
         x, rest, slope = self._score(space, evidence)
         if self._learned and rest + slope * x[0] <= self.theta:
@@ -236,7 +246,7 @@ class AdaptivePolicy:
                 for name, (level, slope) in zip(names, deviations.tolist(), strict=True):
                     space = self._spaces[name]
                     space.level, space.slope = level, slope
-                    space.retreat *= FORGIVE
+                    space.retreat *= MARGIN_DECAY
                 self._due = self.labels + max(LEARN_LEAST, min(LEARN_MOST, int(LEARN_SHARE * self.labels)))
                 self._learned = True
                 self._rescore()
@@ -310,9 +320,9 @@ class AdaptivePolicy:
             if any(state.get(key) != value for key, value in ours.items()):
                 return
             try:
-                self._ring = Ring.load(state["ring"], self._window)
+                self._ring = DecisionLog.load(state["ring"], self._window)
                 self._weights = tuple(float(weight) for weight in state["weights"])
-                self._spaces = {name: Space(**space) for name, space in state["spaces"].items()}
+                self._spaces = {name: NamespaceState(**space) for name, space in state["spaces"].items()}
                 self.labels, self._learned = int(state["labels"]), bool(state["learned"])
                 if self._learned:
                     self._due = self.labels + LEARN_LEAST
@@ -320,7 +330,7 @@ class AdaptivePolicy:
             except (KeyError, TypeError, ValueError, IndexError):
                 self._start_cold()
 
-    def _score(self, space: Space, evidence: Evidence) -> tuple[tuple[float, ...], float, float]:
+    def _score(self, space: NamespaceState, evidence: Evidence) -> tuple[tuple[float, ...], float, float]:
         """Return the features, the logit without closeness, and its slope: z = rest + slope * closeness."""
         x = row(evidence)
         level, w0, w1, w2, w3, w4, w5, w6, w7, w8, w9 = self._weights
@@ -329,7 +339,7 @@ class AdaptivePolicy:
         rest = level + space.level + w1 * x1 + w2 * x2 + w3 * x3 + w4 * x4 + w5 * x5
         return x, rest + w6 * x6 + w7 * x7 + w8 * x8 + w9 * x9, w0 + space.slope
 
-    def _keep(self, space: Space, x: tuple[float, ...], z: float, serve: bool, propensity: float) -> int:
+    def _keep(self, space: NamespaceState, x: tuple[float, ...], z: float, serve: bool, propensity: float) -> int:
         """Remember a decision in the place of the oldest; return its ticket."""
         ring = self._ring
         ticket = ring.next
@@ -359,8 +369,8 @@ class AdaptivePolicy:
         for space in self._spaces.values():
             space.told, space.unsure = told[space.index], unsure[space.index]
 
-    def _new_space(self, namespace: str) -> Space:
-        space = self._spaces[namespace] = Space(len(self._spaces))
+    def _new_space(self, namespace: str) -> NamespaceState:
+        space = self._spaces[namespace] = NamespaceState(len(self._spaces))
         return space
 
     def _forget_spaces(self) -> None:

@@ -45,7 +45,7 @@ Misses speak first when answers go stale: what lies just above the cutoff is lab
 served once in twenty. Seeds 0-9, drift at 1 %: false hits of the second half 1.41 % without, 1.16 % with; a
 lower goal or a wider reach costs real texts a tenth of their hits.
 """
-FORGIVE = 0.5
+MARGIN_DECAY = 0.5
 """What is left of a namespace's retreat after a refit, which has seen why it retreated."""
 
 MOST_UNSURE = 0.5
@@ -87,7 +87,7 @@ class Promise:
 
 
 @dataclass(slots=True)
-class Space:
+class NamespaceState:
     """What is known of one namespace."""
 
     index: int
@@ -151,7 +151,7 @@ _COLUMNS = {"features": 4 * WIDTH, "spaces": 4, "propensities": 4, "labels": 1, 
 """Bytes a decision, column by column."""
 
 
-class Ring:
+class DecisionLog:
     """A fixed number of decisions; a new one takes the place of the oldest."""
 
     def __init__(self, size: int) -> None:
@@ -200,7 +200,7 @@ class Ring:
         }
 
     @classmethod
-    def load(cls, state: Mapping[str, Any], size: int) -> Ring:
+    def load(cls, state: Mapping[str, Any], size: int) -> DecisionLog:
         """Return a ring of this size with the latest saved decisions. Raises ValueError when it is damaged."""
         saved, ring = int(state["size"]), cls(size)
         held = min(int(state["next"]), saved)

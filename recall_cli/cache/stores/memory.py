@@ -22,7 +22,7 @@ class HeldSpace:
     fingerprint: str
 
 
-class NotAtHand(Exception):
+class NotInMemory(Exception):
     """What a lookup needs is not in memory: `Cache.get` waits for it, an event loop must not.
 
     :param id: the entry that is needed; None when the whole partition is elsewhere.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from recall_cli.cache.entries import Recent
+from recall_cli.cache.entries import ByteLRU
 from recall_cli.cache.stores.sqlite import SqliteStore
 from recall_cli.types import Completion, Entry, Ids, Request, Vector
 
@@ -14,12 +14,12 @@ HOT_BYTES = 32 << 20
 """Bytes of answers kept in memory."""
 
 
-class HotStore:
+class ReadThroughStore:
     """A SQLite store whose answers in use are read once. Another process's deletions count from `refresh` on."""
 
     def __init__(self, store: SqliteStore, most: int = HOT_BYTES) -> None:
         self.store = store
-        self._recent: Recent[tuple[bytes, Completion]] = Recent(most, lambda known: len(known[1].body))
+        self._recent: ByteLRU[tuple[bytes, Completion]] = ByteLRU(most, lambda known: len(known[1].body))
         self._version = store.version()
 
     def refresh(self) -> None:

@@ -15,7 +15,7 @@ from recall_cli.cli.options import FormatName, integers
 from recall_cli.cli.output import Output
 from recall_cli.cli.render.blocks import NONE, Block, Line, bare, count, number, table
 from recall_cli.cli.render.html import Page
-from recall_cli.cli.render.svg import OTHER, Axis, Chart, Cloud, Mark, PlaneChart
+from recall_cli.cli.render.svg import OTHER, Axis, Chart, Mark, PointSeries, ScatterChart
 from recall_cli.types import Result
 
 COLOURS = {"exact": OTHER, "scan": 0, "hnsw": 1}
@@ -40,10 +40,10 @@ def _groups(result: Result) -> list[tuple[tuple[str, int, int], list[dict[str, A
     return [(name, list(rows)) for name, rows in groupby(result.rows, key=key)]
 
 
-def _chart(title: str, rows: Sequence[Mapping[str, Any]], limit: float | None) -> PlaneChart:
+def _chart(title: str, rows: Sequence[Mapping[str, Any]], limit: float | None) -> ScatterChart:
     engines = list(dict.fromkeys(row["engine"] for row in rows))
     clouds = tuple(
-        Cloud(engine, tuple(_mark(row) for row in rows if row["engine"] == engine), COLOURS.get(engine, 2))
+        PointSeries(engine, tuple(_mark(row) for row in rows if row["engine"] == engine), COLOURS.get(engine, 2))
         for engine in engines
     )
     times = [row["p50_us"] for row in rows]
@@ -55,7 +55,7 @@ def _chart(title: str, rows: Sequence[Mapping[str, Any]], limit: float | None) -
     note = "Up and to the left is better. Bars: 95 % intervals."
     if limit is not None:
         note += " Hollow: not proved to hold the limit."
-    return PlaneChart(title, clouds, across, up, note=note)
+    return ScatterChart(title, clouds, across, up, note=note)
 
 
 def _mark(row: Mapping[str, Any]) -> Mark:
@@ -218,9 +218,9 @@ def ann_bench(
     with Output(format, json, out, report=report, inputs=data or []) as output:
         from recall_cli.measure.ann import tune as ann_tune
         from recall_cli.measure.ann.data import Clusters
-        from recall_cli.measure.ann.plan import Plan
+        from recall_cli.measure.ann.plan import AnnPlan
 
-        plan = Plan(
+        plan = AnnPlan(
             **_lists(dims=dims, corpus=corpus, M=M, ef_construction=ef_construction, ef_search=ef_search),
             **_lists(codes=codes, refine=refine, top_k=top_k),
             data=tuple(data or ("random",)),

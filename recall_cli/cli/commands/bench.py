@@ -158,7 +158,7 @@ def bench(
     with Output(format, json, out, report=report, inputs=[prompts or ""]) as output:
         from recall_cli.measure.bench import bench as measure
 
-        plan = measure.Plan(
+        plan = measure.BenchPlan(
             embedders=tuple(embedders or ()),
             entries=options.integers(entries),
             index=index,

@@ -51,7 +51,7 @@ def doctor(
     with Output(format, json, out, inputs=[store or ""]) as output:
         from recall_cli.measure import doctor as measure
 
-        plan = measure.Plan(
+        plan = measure.DoctorPlan(
             embedder=embedder,
             store=store,
             settings=tuple(str(path) for path in settings_files()),

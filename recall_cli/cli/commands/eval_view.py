@@ -12,7 +12,7 @@ from typing import Any
 
 from recall_cli.cli.commands.savings_view import duration
 from recall_cli.cli.render.blocks import NONE, Block, Line, bare, count, number, percent, rate, table
-from recall_cli.cli.render.svg import OTHER, Axis, Chart, Cloud, Mark, PlaneChart
+from recall_cli.cli.render.svg import OTHER, Axis, Chart, Mark, PointSeries, ScatterChart
 from recall_cli.logs.report import words
 from recall_cli.measure.judged import NOT_KNOWN, Judged, at_most, between, point_at_most
 from recall_cli.measure.savings.wording import REASONS, usd
@@ -196,7 +196,7 @@ def charts(result: Result) -> list[Chart]:
     return [_chart(name, list(rows), result.summary["workloads"][name]) for name, rows in groups]
 
 
-def _chart(name: str, rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> PlaneChart:
+def _chart(name: str, rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> ScatterChart:
     drawn = [row for row in rows if row["false_hit_rate"] is not None]
     most = max([LEAST_SHOWN, *(1.25 * at_most(row) for row in drawn), *(1.25 * row["target"] for row in rows)])
     unsure = sum(row.get("unsure_hits", 0) for row in rows)
@@ -206,10 +206,10 @@ def _chart(name: str, rows: Sequence[Mapping[str, Any]], summary: Mapping[str, A
         for point in summary["curve"]
         if point["policy"] == "static" and point["judged_hits"] >= MIN_HITS and point_at_most(point) <= most
     )
-    clouds = [Cloud("every fixed cutoff", curve, OTHER, joined=True)] if len(curve) > 1 else []
+    clouds = [PointSeries("every fixed cutoff", curve, OTHER, joined=True)] if len(curve) > 1 else []
     for policy in dict.fromkeys(row["policy"] for row in drawn):
         marks = tuple(_mark(row) for row in drawn if row["policy"] == policy)
-        clouds.append(Cloud(policy, marks, COLOURS.get(policy, OTHER)))
+        clouds.append(PointSeries(policy, marks, COLOURS.get(policy, OTHER)))
     targets = tuple(dict.fromkeys(row["target"] for row in rows))
     said = ", ".join(percent(target) for target in targets)
     note = (
@@ -218,7 +218,7 @@ def _chart(name: str, rows: Sequence[Mapping[str, Any]], summary: Mapping[str, A
     if unsure:
         note += " Hits that could not be judged are drawn as wrong ones; bars begin where they are all right."
     runs = rows[0]["runs"]
-    return PlaneChart(f"{name}: {runs:,} run{'s' * (runs > 1)}", tuple(clouds), across, _hit_rate(), targets, note)
+    return ScatterChart(f"{name}: {runs:,} run{'s' * (runs > 1)}", tuple(clouds), across, _hit_rate(), targets, note)
 
 
 def _mark(row: Mapping[str, Any]) -> Mark:
@@ -277,7 +277,7 @@ def pairs_charts(result: Result) -> list[Chart]:
     """Return how many pairs that should hit are served against how many traps, for each scoring."""
     summary = result.summary
     clouds = tuple(
-        Cloud(
+        PointSeries(
             f"{scoring.replace('_', '-')} (AUC {summary['auc'][scoring]:.2f})",
             (Mark(0.0, 0.0), *(Mark(p["false_hit_share"], p["hit_rate"]) for p in points)),
             SCORINGS.get(scoring, 3),
@@ -289,7 +289,7 @@ def pairs_charts(result: Result) -> list[Chart]:
         return []
     across = _false_hits("traps served, of all traps", 1.0)
     note = f"{summary['should_hit']:,} pairs that should hit, {summary['traps']:,} traps."
-    return [PlaneChart("What tells paraphrases from look-alikes", clouds, across, _hit_rate(), note=note)]
+    return [ScatterChart("What tells paraphrases from look-alikes", clouds, across, _hit_rate(), note=note)]
 
 
 def pairs_lead(result: Result) -> str:

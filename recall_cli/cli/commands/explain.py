@@ -53,7 +53,7 @@ def explain(
         from recall_cli.measure import explain as measure
 
         checks = tuple(filter(None, veto.split(",")))
-        plan = measure.Plan(
+        plan = measure.ExplainPlan(
             prompt,
             against,
             embedder=embedder,

@@ -266,10 +266,10 @@ def query(
     """
     with Output(format, json, out) as output:
         from recall_cli.cli.commands.hub_view import answer_view
-        from recall_cli.hub.client import Asked, asked
+        from recall_cli.hub.client import AskPlan, asked
         from recall_cli.measure.result import new_result
 
-        wanted = Asked(question, k=k, level=level, min_score=min_score, reranker=rerank, deadline_s=rerank_deadline)
+        wanted = AskPlan(question, k=k, level=level, min_score=min_score, reranker=rerank, deadline_s=rerank_deadline)
         params = {"k": k, "level": level, "rerank": rerank, "min_score": min_score, "url": url}
         result = new_result("hub query", {"hub": hub, "question": question, **params})
         answer = asked(wanted, hub, hub_place(hub_dir, store) if url is None else url)

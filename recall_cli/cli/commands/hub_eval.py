@@ -13,7 +13,7 @@ from recall_cli.cli.options import FormatName
 from recall_cli.cli.output import Output
 from recall_cli.cli.render.blocks import Block, Line, bare, count, number, percent, rate, table
 from recall_cli.cli.render.html import Page
-from recall_cli.cli.render.svg import OTHER, Axis, Bar, BarChart, Chart, Cloud, Mark, PlaneChart
+from recall_cli.cli.render.svg import OTHER, Axis, Bar, BarChart, Chart, Mark, PointSeries, ScatterChart
 from recall_cli.types import Result
 
 COLOURS = {"lexical": 3, "vector": 1}
@@ -45,7 +45,7 @@ def _legs(hub: str, rows: Sequence[Mapping[str, Any]]) -> BarChart:
     return BarChart(f"{hub}: nDCG@10 of each leg", bars, _digits, note=note)
 
 
-def _weight(hub: str, fit: Mapping[str, Any]) -> PlaneChart:
+def _weight(hub: str, fit: Mapping[str, Any]) -> ScatterChart:
     curve = tuple(Mark(point["alpha"], point["ndcg_at_10"]) for point in fit["curve"])
     values = [mark.y for mark in curve]
     low, high = math.floor(min(values) * 20) / 20, math.ceil(max(values) * 20 + 1e-9) / 20
@@ -54,12 +54,15 @@ def _weight(hub: str, fit: Mapping[str, Any]) -> PlaneChart:
         "weight of vectors (0: words alone, 1: vectors alone)", (0.0, 1.0), (0.0, 0.25, 0.5, 0.75, 1.0), _short
     )
     up = Axis("nDCG@10", (low, high), tuple(low + (high - low) * part / 4 for part in range(5)), _digits)
-    clouds = (Cloud("of all questions", curve, OTHER, joined=True), Cloud(f"fitted: {fit['alpha']:g}", (best,), 0))
+    clouds = (
+        PointSeries("of all questions", curve, OTHER, joined=True),
+        PointSeries(f"fitted: {fit['alpha']:g}", (best,), 0),
+    )
     note = (
         "Dashed: the present weight. The curve is of the questions it is fitted to; "
         f"on unseen ones the gain is {_gain(fit)}."
     )
-    return PlaneChart(f"{hub}: what the weight does", clouds, across, up, (fit["present_alpha"],), note)
+    return ScatterChart(f"{hub}: what the weight does", clouds, across, up, (fit["present_alpha"],), note)
 
 
 def _gain(fit: Mapping[str, Any]) -> str:
@@ -141,10 +144,10 @@ def evaluate(
     with Output(format, json, out, report=report, inputs=[queries, qrels, foreign or ""]) as output:
         from recall_cli.hub.search.rerank import make_reranker
         from recall_cli.hub.session import local_hub
-        from recall_cli.measure.hub_eval import Plan, run
+        from recall_cli.measure.hub_eval import HubEvalPlan, run
 
         reranker = make_reranker(rerank, deadline_s=rerank_deadline)
-        plan = Plan(queries, qrels, foreign=foreign, fit=fit, target=false_answers, save=save, seed=seed)
+        plan = HubEvalPlan(queries, qrels, foreign=foreign, fit=fit, target=false_answers, save=save, seed=seed)
         with local_hub(hub_place(hub_dir, store), hub, reranker=reranker) as opened:
             result = run(opened, plan, reranker=reranker, progress=output.progress)
         output.emit(result, view, PAGE)

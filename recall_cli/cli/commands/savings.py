@@ -84,14 +84,14 @@ def savings(
     "response":{"choices":[{"message":{"content":"Hello!"},
     "finish_reason":"stop"}],"usage":{"prompt_tokens":8,"completion_tokens":2}}}
     """
-    from recall_cli.measure.savings.savings import Plan, run
+    from recall_cli.measure.savings.savings import SavingsPlan, run
     from recall_cli.measure.store_logs import spooled
 
     costs = money.cost_plan(embed_price, cpu_price, verify_sample, verify_on_hit, false_hit_rate, false_hit_cost)
     # The file that standard input comes from is read too.
     read = ["/dev/stdin" if log == "-" else log for log in logs] + ([prices] if prices else [])
     with Output(format, json, out, report=report, inputs=read) as output, spooled(logs) as files:
-        plan = Plan(
+        plan = SavingsPlan(
             files,
             log_format=log_format,
             fields=named_columns(fields or []),

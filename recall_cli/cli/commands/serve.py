@@ -210,7 +210,7 @@ def serve(
 
     Example: recall serve --shadow --policy adaptive --store answers.db
     """
-    from recall_cli.proxy.serve import Plan, run
+    from recall_cli.proxy.serve import ServePlan, run
     from recall_cli.proxy.settings import Limits, Settings
 
     limits = Limits(body_bytes=max_body, connections=max_connections, upstream_s=upstream_timeout, drain_s=drain)
@@ -245,7 +245,7 @@ def serve(
             log_text=log_text,
         )
     place, mine = store_place(store)
-    plan = Plan(
+    plan = ServePlan(
         settings,
         embedder=embedder,
         index=index,

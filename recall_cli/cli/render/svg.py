@@ -310,7 +310,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Cloud:
+class PointSeries:
     """Points of one kind: each marked, or all joined to a line."""
 
     name: str
@@ -338,11 +338,11 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaneChart:
+class ScatterChart:
     """Clouds over two axes."""
 
     title: str
-    clouds: tuple[Cloud, ...]
+    clouds: tuple[PointSeries, ...]
     across: Axis
     up: Axis
     targets: tuple[float, ...] = ()
@@ -381,7 +381,7 @@ class PlaneChart:
 
     def _cloud(
         self,
-        cloud: Cloud,
+        cloud: PointSeries,
         x: Callable[[float], float],
         y: Callable[[float], float],
         taken: list[tuple[float, float, float, float]],

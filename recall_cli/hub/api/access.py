@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from cachetools import LRUCache
 
 from recall_cli.errors import StoreError
-from recall_cli.hub.api.errors import RECALL, Refusal, unknown
+from recall_cli.hub.api.errors import RECALL, ApiError, unknown
 from recall_cli.hub.api.tokens import Grant, Tokens, read_bearer
 from recall_cli.hub.models import HubInfo, Visibility
 
 if TYPE_CHECKING:
     from recall_cli.hub.search.pipeline import Hub
-    from recall_cli.hub.stores.open import Hubs
+    from recall_cli.hub.stores.open import HubRegistry
 
 PER_S = 20.0
 """Requests a second that a caller may make of a hub for long."""
@@ -46,7 +46,7 @@ class Rate:
         """What is left, and when that was."""
 
     def take(self, caller: str, hub: str) -> None:
-        """Count one request. Raises Refusal (429) when the bucket is empty."""
+        """Count one request. Raises ApiError (429) when the bucket is empty."""
         if not self._per_s:
             return
         now = self._clock()
@@ -54,7 +54,7 @@ class Rate:
         left = min(self._most, left + (now - at) * self._per_s)
         if left < 1.0:
             wait = (1.0 - left) / self._per_s
-            raise Refusal(429, "rate_limited", f"more than {self._per_s:g} requests a second", retry_s=wait)
+            raise ApiError(429, "rate_limited", f"more than {self._per_s:g} requests a second", retry_s=wait)
         self._buckets[caller, hub] = (left - 1.0, now)
 
 
@@ -80,10 +80,10 @@ class Entry:
         return f"{self.grant.subject}\n{scopes}"
 
 
-class Gate:
+class AccessControl:
     """Lets requests in."""
 
-    def __init__(self, hubs: Hubs, tokens: Tokens, rate: Rate, *, hide_private: bool = False) -> None:
+    def __init__(self, hubs: HubRegistry, tokens: Tokens, rate: Rate, *, hide_private: bool = False) -> None:
         """Stand before some hubs.
 
         :param hide_private: answer for a private hub as for one that does not exist, as long as nobody shows a
@@ -95,7 +95,9 @@ class Gate:
         self._hide_private = hide_private
 
     async def enter(self, slug: str, scope: str, *, authorization: list[str], client: str) -> Entry:
-        """Return the hub for a request that may do this. Raises Refusal: 404, 401, 403, 429; and what `Hubs` raises.
+        """Return the hub for a request that may do this.
+
+        Raises ApiError: 404, 401, 403, 429; and what `HubRegistry` raises.
 
         :param authorization: all Authorization headers.
         :param client: the address, which stands for callers without a token.
@@ -121,7 +123,7 @@ class Gate:
         return Entry(await run_in_threadpool(self._hubs.hub, engine, info), info, grant)
 
     async def _grant(self, authorization: list[str]) -> Grant | None:
-        """Return what the request's token allows, None when it brings none. Raises Refusal (401)."""
+        """Return what the request's token allows, None when it brings none. Raises ApiError (401)."""
         from starlette.concurrency import run_in_threadpool
 
         token = read_bearer(authorization)
@@ -138,9 +140,9 @@ class Gate:
             return
         if self._hide_private and info.visibility is Visibility.PRIVATE and info.slug not in grant.hubs:
             raise unknown()
-        raise Refusal(403, "insufficient_scope", f"the token does not allow {scope} here", scope=scope)
+        raise ApiError(403, "insufficient_scope", f"the token does not allow {scope} here", scope=scope)
 
 
-def required(scope: str) -> Refusal:
+def required(scope: str) -> ApiError:
     """Return the refusal of a request without a token."""
-    return Refusal(401, "token_required", "this takes a token: Authorization: Bearer ...", scope=scope)
+    return ApiError(401, "token_required", "this takes a token: Authorization: Bearer ...", scope=scope)

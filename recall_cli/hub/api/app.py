@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from recall_cli.errors import StoreAway
-from recall_cli.hub.api.access import PER_S, Gate, Rate
+from recall_cli.errors import StoreUnavailable
+from recall_cli.hub.api.access import PER_S, AccessControl, Rate
 from recall_cli.hub.api.ask import BODY_BYTES, Asking
 from recall_cli.hub.api.errors import INGEST, RECALL
 from recall_cli.hub.api.result_cache import TTL_S, ResultCache
@@ -17,7 +17,7 @@ from recall_cli.hub.api.tokens import Tokens
 from recall_cli.hub.api.write import BATCH_BYTES, DOCUMENT_BYTES, Writing
 from recall_cli.hub.search.embedders import hub_embedder
 from recall_cli.hub.search.rerank import NO_RERANKER, make_reranker
-from recall_cli.hub.stores.open import Hubs, Place
+from recall_cli.hub.stores.open import HubRegistry, Place
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -52,11 +52,11 @@ class HubFace:
         StoreError when there is a database and it refuses. One that does not answer may do so later.
         """
         self._reranker = make_reranker(plan.reranker)
-        self.hubs = Hubs(plan.place, hub_embedder, reranker=self._reranker)
+        self.hubs = HubRegistry(plan.place, hub_embedder, reranker=self._reranker)
         try:
             self._ring = self.hubs.store.ring()
             self.names()
-        except StoreAway as error:
+        except StoreUnavailable as error:
             _log.error("%s; until it answers, callers are asked to try again. %s", error, error.hint)
         except BaseException:
             self.hubs.close()
@@ -69,7 +69,7 @@ class HubFace:
     def routes(self) -> list[BaseRoute]:
         """Return the routes under /api/hub/ and the metadata of the protected resources."""
         plan = self._plan
-        gate = Gate(self.hubs, self.tokens, Rate(plan.per_s), hide_private=plan.hide_private)
+        gate = AccessControl(self.hubs, self.tokens, Rate(plan.per_s), hide_private=plan.hide_private)
         cache = ResultCache(plan.cache_ttl_s, private=plan.cache_private)
         model = self._reranker.model if self._reranker is not None else ""
         asking = Asking(gate, cache, self.counts, reranker=model, log_text=plan.log_text)
@@ -95,7 +95,7 @@ class HubFace:
         """Return the names of the hubs as one line."""
         try:
             return ", ".join(self.names()) or "none yet"
-        except StoreAway:
+        except StoreUnavailable:
             return "not known, for the database does not answer"
 
     async def stop(self) -> None:

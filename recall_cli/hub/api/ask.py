@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from recall_cli.hub.api.access import Entry, Gate
+from recall_cli.hub.api.access import AccessControl, Entry
 from recall_cli.hub.api.errors import (
     NDJSON,
     NO_STORE,
@@ -30,7 +30,7 @@ from recall_cli.hub.api.errors import (
 )
 from recall_cli.hub.api.question import read_question
 from recall_cli.hub.api.result_cache import ResultCache
-from recall_cli.hub.api.routes import GONE, Call, HubCounts
+from recall_cli.hub.api.routes import GONE, HubCall, HubCounts
 from recall_cli.hub.api.views import about, answer_json, hub_json, match_json, outcome, scores_json
 from recall_cli.hub.models import Answer, HubInfo, Question, Visibility
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 
-class Flight:
+class SharedQuestion:
     """A stream of answers, the last one final, computed once.
 
     It runs while anybody follows, and is cancelled when the last follower has gone: a reranker whose order nobody
@@ -102,19 +102,19 @@ class Flights:
     """The computations under way, by what they compute."""
 
     def __init__(self) -> None:
-        self._flights: dict[bytes, Flight] = {}
+        self._flights: dict[bytes, SharedQuestion] = {}
 
     def __len__(self) -> int:
         return len(self._flights)
 
-    def join(self, key: bytes) -> Flight | None:
+    def join(self, key: bytes) -> SharedQuestion | None:
         """Return the computation of this key that is under way, None when there is none. Follow it at once."""
         flight = self._flights.get(key)
         return None if flight is None or flight.is_over else flight
 
-    def start(self, key: bytes, steps: AsyncIterator[Answer]) -> Flight:
+    def start(self, key: bytes, steps: AsyncIterator[Answer]) -> SharedQuestion:
         """Begin a computation that others can join until it is over. Follow it at once."""
-        flight = self._flights[key] = Flight(steps)
+        flight = self._flights[key] = SharedQuestion(steps)
 
         def forget(task: asyncio.Task[None]) -> None:
             if self._flights.get(key) is flight:
@@ -179,7 +179,9 @@ BODY_BYTES = 64 << 10
 class Asking:
     """The two operations that read: recall and status."""
 
-    def __init__(self, gate: Gate, cache: ResultCache, counts: HubCounts, *, reranker: str, log_text: bool) -> None:
+    def __init__(
+        self, gate: AccessControl, cache: ResultCache, counts: HubCounts, *, reranker: str, log_text: bool
+    ) -> None:
         """Answer from the cache where it may.
 
         :param reranker: the model that answers pass through, "" for none.
@@ -192,7 +194,7 @@ class Asking:
         self._log_text = log_text
         self._flights = Flights()
 
-    async def recall(self, call: Call, entry: Entry) -> Response:
+    async def recall(self, call: HubCall, entry: Entry) -> Response:
         """Answer a question."""
         body = read_json(call.request, call.body)
         question = read_question(body)
@@ -213,7 +215,7 @@ class Asking:
         _note(call, found[-1])
         return respond(answer_json(found[-1]), headers=self._headers(found[-1], age))
 
-    async def status(self, call: Call, entry: Entry) -> Response:
+    async def status(self, call: HubCall, entry: Entry) -> Response:
         """Say what the hub holds."""
         info = entry.info
         headers = {"etag": etag(info), "cache-control": "no-cache" if _is_public(info) else PRIVATE}
@@ -224,7 +226,7 @@ class Asking:
         key = self._cache.key(entry.info, question, principal=entry.principal, reranker=self._reranker)
         if key is None:
             self._counts.results["computed"] += 1
-            return Flight(self._computed(None, entry, question)).follow(), 0.0
+            return SharedQuestion(self._computed(None, entry, question)).follow(), 0.0
         kept = self._cache.get(key)
         if kept is not None:
             self._counts.results["cache"] += 1
@@ -252,7 +254,9 @@ class Asking:
         if answered != entry.info:
             self._gate.admit(answered, entry.grant, RECALL)
 
-    async def _streamed(self, call: Call, entry: Entry, answers: AsyncGenerator[Answer, None], kind: str) -> Response:
+    async def _streamed(
+        self, call: HubCall, entry: Entry, answers: AsyncGenerator[Answer, None], kind: str
+    ) -> Response:
         from starlette.responses import StreamingResponse
 
         # What goes wrong before the first step still has a status of its own.
@@ -263,7 +267,7 @@ class Asking:
         return StreamingResponse(self._events(call, first, answers, kind), headers=headers, media_type=kind)
 
     async def _events(
-        self, call: Call, first: Answer, rest: AsyncGenerator[Answer, None], kind: str
+        self, call: HubCall, first: Answer, rest: AsyncGenerator[Answer, None], kind: str
     ) -> AsyncIterator[bytes]:
         write, latest = WRITERS[kind], first
         call.record["status"] = GONE
@@ -308,6 +312,6 @@ async def _one(answer: Answer) -> AsyncGenerator[Answer, None]:
     yield answer
 
 
-def _note(call: Call, answer: Answer) -> None:
+def _note(call: HubCall, answer: Answer) -> None:
     """Log how an answer came about."""
     call.record |= {"results": len(answer.results), "cached": answer.cached, "reranked": answer.reranked}

@@ -1,7 +1,7 @@
 """The one error that a caller of a hub's API is answered with: status, code, sentence; and how HTTP carries it.
 
 Codes are stable: programs read them. Every refusal of the API is made by one of the functions below or by
-`Refusal` itself, so that this page lists what a caller can meet. Bodies are read within their limit, JSON in and JSON
+`ApiError` itself, so that this page lists what a caller can meet. Bodies are read within their limit, JSON in and JSON
 out.
 """
 
@@ -30,7 +30,7 @@ INGEST = "hub:ingest"
 """The two scopes there are: ask, and change documents."""
 
 
-class Refusal(RecallError):
+class ApiError(RecallError):
     """A request to a hub that is not answered, as HTTP words it."""
 
     def __init__(
@@ -61,33 +61,33 @@ class Refusal(RecallError):
         self.allow = allow
 
 
-def unknown() -> Refusal:
+def unknown() -> ApiError:
     """Return the refusal of a hub that does not exist, or must not seem to."""
-    return Refusal(404, "no_such_hub", "there is no hub of this name")
+    return ApiError(404, "no_such_hub", "there is no hub of this name")
 
 
-def not_allowed(methods: Iterable[str]) -> Refusal:
+def not_allowed(methods: Iterable[str]) -> ApiError:
     """Return the refusal of a method that a path does not take (405).
 
     :param methods: those that it takes.
     """
     allow = ", ".join(methods)
-    return Refusal(405, "method_not_allowed", f"this path takes {allow}", allow=allow)
+    return ApiError(405, "method_not_allowed", f"this path takes {allow}", allow=allow)
 
 
-def malformed(message: str, field: str = "") -> Refusal:
+def malformed(message: str, field: str = "") -> ApiError:
     """Return the refusal of a body that breaks the contract: wrong JSON, type, range or name (400)."""
-    return Refusal(400, "bad_request", message, field=field)
+    return ApiError(400, "bad_request", message, field=field)
 
 
-def impossible(message: str, field: str = "") -> Refusal:
+def impossible(message: str, field: str = "") -> ApiError:
     """Return the refusal of a well-formed body that cannot be answered: an empty question (422)."""
-    return Refusal(422, "unprocessable", message, field=field)
+    return ApiError(422, "unprocessable", message, field=field)
 
 
-def unavailable(message: str) -> Refusal:
+def unavailable(message: str) -> ApiError:
     """Return the refusal of a hub that cannot answer now: first indexing, a failing store (503)."""
-    return Refusal(503, "unavailable", message, retry_s=RETRY_S)
+    return ApiError(503, "unavailable", message, retry_s=RETRY_S)
 
 
 JSON = "application/json"
@@ -111,7 +111,7 @@ def check_size(request: Request, most: int) -> None:
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """Return the whole body. Raises Refusal (413) as soon as it is too large, whatever it said; Gone."""
+    """Return the whole body. Raises ApiError (413) as soon as it is too large, whatever it said; Gone."""
     from starlette.requests import ClientDisconnect
 
     body = bytearray()
@@ -126,7 +126,7 @@ async def read_body(request: Request, most: int) -> bytes:
 
 
 def read_json(request: Request, body: bytes) -> Any:
-    """Return a decoded body. Raises Refusal: 415 for another type or an encoding, 400 for what is no JSON."""
+    """Return a decoded body. Raises ApiError: 415 for another type or an encoding, 400 for what is no JSON."""
     check_type(request, JSON)
     return decoded(body, "the body")
 
@@ -136,13 +136,13 @@ def check_type(request: Request, wanted: str) -> None:
     kind, _, parameters = request.headers.get("content-type", "").partition(";")
     charset = parameters.strip().lower().replace('"', "")
     if kind.strip().lower() != wanted or charset not in ("", "charset=utf-8"):
-        raise Refusal(415, "unsupported_media_type", f"this takes Content-Type: {wanted}")
+        raise ApiError(415, "unsupported_media_type", f"this takes Content-Type: {wanted}")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise Refusal(415, "unsupported_media_type", "send the body as it is, without a Content-Encoding")
+        raise ApiError(415, "unsupported_media_type", "send the body as it is, without a Content-Encoding")
 
 
 def decoded(data: bytes, what: str) -> Any:
-    """Return decoded JSON. Raises Refusal (400)."""
+    """Return decoded JSON. Raises ApiError (400)."""
     try:
         return orjson.loads(data)
     except ValueError as error:
@@ -156,30 +156,30 @@ def respond(value: Any, status: int = 200, headers: dict[str, str] | None = None
     return Response(orjson.dumps(value), status, headers, JSON)
 
 
-def refusal_json(refusal: Refusal, request_id: str) -> dict[str, Any]:
+def refusal_json(refusal: ApiError, request_id: str) -> dict[str, Any]:
     """Return a refusal as every answer and every stream words it."""
     field = {"field": refusal.field} if refusal.field else {}
     return {"error": {"code": refusal.code, "message": str(refusal), **field, "request_id": request_id}}
 
 
-def as_refusal(error: Exception) -> Refusal:
+def as_refusal(error: Exception) -> ApiError:
     """Return how a failure is told to a caller: no path and no name of ours is in it."""
-    if isinstance(error, Refusal):
+    if isinstance(error, ApiError):
         return error
     if isinstance(error, NoSuchHub):
         return unknown()
     if isinstance(error, OtherModel):
-        return Refusal(422, "embedder_mismatch", "the hub was embedded with another model than this server has")
+        return ApiError(422, "embedder_mismatch", "the hub was embedded with another model than this server has")
     if isinstance(error, StoreMismatch):
         return unavailable("the hub has just moved to another embedder")
     if isinstance(error, EmbedderError | UpstreamError):
         return unavailable("the hub's embedder cannot be asked")
     if isinstance(error, StoreError):
         return unavailable("the hub cannot be read or written now")
-    return Refusal(500, "internal", "the hub failed in a way it did not expect", retry_s=RETRY_S)
+    return ApiError(500, "internal", "the hub failed in a way it did not expect", retry_s=RETRY_S)
 
 
-def refusal_headers(refusal: Refusal) -> dict[str, str]:
+def refusal_headers(refusal: ApiError) -> dict[str, str]:
     """Return the headers that a refusal comes with, but for the challenge."""
     headers = {"cache-control": NO_STORE}
     if refusal.allow:
@@ -207,8 +207,8 @@ async def while_there(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(task, gone, return_exceptions=True)
 
 
-def _too_large(most: int) -> Refusal:
-    return Refusal(413, "too_large", f"the body exceeds {most:,} bytes")
+def _too_large(most: int) -> ApiError:
+    return ApiError(413, "too_large", f"the body exceeds {most:,} bytes")
 
 
 async def _hung_up(receive: Receive) -> None:

@@ -11,7 +11,7 @@ FIELDS = ("question", "k", "level", "rerank", "min_score", "stream")
 
 
 def read_question(body: object) -> Question:
-    """Return the question of a decoded JSON body. Raises Refusal: 400 for a wrong shape, 422 for an empty question.
+    """Return the question of a decoded JSON body. Raises ApiError: 400 for a wrong shape, 422 for an empty question.
 
     `stream` says how to answer, not what is asked: it is checked here and read by whoever answers.
     """

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from recall_cli.hub.api.access import Entry, Gate
+from recall_cli.hub.api.access import AccessControl, Entry
 from recall_cli.hub.api.errors import (
+    ApiError,
     Gone,
-    Refusal,
     as_refusal,
     check_size,
     not_allowed,
@@ -98,7 +98,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Call:
+class HubCall:
     """One request on its way."""
 
     request: Request
@@ -116,7 +116,7 @@ class Operation:
     scope: str
     most: int
     """Bytes of a request's body."""
-    answer: Callable[[Call, Entry], Coroutine[Any, Any, Response]]
+    answer: Callable[[HubCall, Entry], Coroutine[Any, Any, Response]]
 
 
 class Endpoint:
@@ -133,7 +133,7 @@ class Endpoint:
 
         started = time.perf_counter()
         api, operation = self._api, self._operations.get(scope["method"])
-        call = Call(Request(scope, receive), api.next_id())
+        call = HubCall(Request(scope, receive), api.next_id())
         call.record = {
             "time": time.time(),
             "id": call.id,
@@ -154,7 +154,7 @@ class Endpoint:
             api.counts.finished(call.record["operation"], call.record["status"], took)
             api.log(call.record)
 
-    async def _respond(self, operation: Operation | None, call: Call, receive: Receive) -> Response:
+    async def _respond(self, operation: Operation | None, call: HubCall, receive: Receive) -> Response:
         request, api = call.request, self._api
         slug = request.path_params.get("slug", "")
         try:
@@ -173,7 +173,7 @@ class Endpoint:
         except Exception as error:
             return self._refused(error, operation, call, slug)
 
-    def _refused(self, error: Exception, operation: Operation | None, call: Call, slug: str) -> Response:
+    def _refused(self, error: Exception, operation: Operation | None, call: HubCall, slug: str) -> Response:
         refusal = as_refusal(error)
         call.record["reason"] = refusal.code
         if refusal.status >= 500:
@@ -202,7 +202,9 @@ class Plain:
 class Api:
     """What all paths of the API share."""
 
-    def __init__(self, gate: Gate, tokens: Tokens, counts: HubCounts, log: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, gate: AccessControl, tokens: Tokens, counts: HubCounts, log: Callable[[dict[str, Any]], None]
+    ) -> None:
         """Stand between HTTP and the hubs.
 
         :param log: takes one record a request; neither a credential nor a query string is in it.
@@ -237,7 +239,7 @@ class Api:
         return await self._nowhere(request)
 
     async def _nowhere(self, request: Request) -> Response:
-        return self._refuse(Refusal(404, "no_such_path", "there is nothing at this path"))
+        return self._refuse(ApiError(404, "no_such_path", "there is nothing at this path"))
 
-    def _refuse(self, refusal: Refusal) -> Response:
+    def _refuse(self, refusal: ApiError) -> Response:
         return respond(refusal_json(refusal, self.next_id()), refusal.status, refusal_headers(refusal))

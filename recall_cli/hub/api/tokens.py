@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from recall_cli.errors import UsageError
-from recall_cli.hub.api.errors import INGEST, RECALL, Refusal
+from recall_cli.hub.api.errors import INGEST, RECALL, ApiError
 from recall_cli.hub.models import TOKEN_S, HubInfo
 
 if TYPE_CHECKING:
-    from recall_cli.hub.stores.signing_keys import Ring
+    from recall_cli.hub.stores.signing_keys import KeyStore
 
 ALGORITHM = "HS256"
 TYPE = "at+jwt"
@@ -71,7 +71,7 @@ class Minted:
 class Tokens:
     """Makes and verifies the tokens of one server."""
 
-    def __init__(self, ring: Ring, base_url: str) -> None:
+    def __init__(self, ring: KeyStore, base_url: str) -> None:
         """Stand for one server.
 
         :param base_url: how callers name it, as in https://host; part of every token.
@@ -142,7 +142,7 @@ class Tokens:
         return Minted(token, claims["jti"], subject, audience, claims["exp"])
 
     def verify(self, token: str) -> Grant:
-        """Return what a token allows. Raises Refusal (401) for one that is not ours, not now, or no more."""
+        """Return what a token allows. Raises ApiError (401) for one that is not ours, not now, or no more."""
         claims = self._claims(token)
         hubs, scope, audience = claims["hub"], claims.get("scope"), claims["aud"]
         named = [audience] if isinstance(audience, str) else audience
@@ -234,7 +234,7 @@ def checked_base(url: str) -> str:
     return f"{parts.scheme.lower()}://{parts.netloc.lower()}"
 
 
-def challenge(refusal: Refusal, metadata_url: str) -> str:
+def challenge(refusal: ApiError, metadata_url: str) -> str:
     """Return the WWW-Authenticate header of a 401 or a 403 (RFC 6750, RFC 9728)."""
     said = {"resource_metadata": metadata_url}
     if refusal.code in ("invalid_token", "insufficient_scope"):
@@ -248,5 +248,5 @@ def _are(kind: type, value: object) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(item, kind) for item in value)
 
 
-def _invalid(message: str) -> Refusal:
-    return Refusal(401, "invalid_token", message)
+def _invalid(message: str) -> ApiError:
+    return ApiError(401, "invalid_token", message)

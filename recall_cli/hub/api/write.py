@@ -10,7 +10,7 @@ from recall_cli.hub.api.access import Entry
 from recall_cli.hub.api.errors import (
     NDJSON,
     NO_STORE,
-    Refusal,
+    ApiError,
     check_type,
     decoded,
     impossible,
@@ -18,7 +18,7 @@ from recall_cli.hub.api.errors import (
     read_json,
     respond,
 )
-from recall_cli.hub.api.routes import Call
+from recall_cli.hub.api.routes import HubCall
 from recall_cli.hub.api.views import report_json
 from recall_cli.hub.ingest.documents import MAX_ID_CHARS, MAX_TITLE_CHARS, MAX_URL_CHARS
 from recall_cli.hub.ingest.pipeline import ingest
@@ -54,24 +54,24 @@ class Writing:
     def __init__(self) -> None:
         self._limiters: WeakKeyDictionary[Hub, CapacityLimiter] = WeakKeyDictionary()
 
-    async def put(self, call: Call, entry: Entry) -> Response:
+    async def put(self, call: HubCall, entry: Entry) -> Response:
         """Store a document under the path's id: 201 for a new one, 200 for one that was there."""
         document = read_document(call.request.path_params["id"], read_json(call.request, call.body))
         report = await self._ingested(entry, [document])
         return respond({"id": document.id, **report}, 201 if report["added"] else 200, UNKEPT)
 
-    async def add(self, call: Call, entry: Entry) -> Response:
+    async def add(self, call: HubCall, entry: Entry) -> Response:
         """Store the documents of a body's lines, all or none."""
         check_type(call.request, NDJSON)
         documents = await self._beside(entry, lambda: read_documents(call.body))
         return respond(await self._ingested(entry, documents), headers=UNKEPT)
 
-    async def delete(self, call: Call, entry: Entry) -> Response:
+    async def delete(self, call: HubCall, entry: Entry) -> Response:
         """Remove a document."""
         # Not held to what may be put: a file may have given it a name that is not printable.
         engine, id = entry.hub.engine, call.request.path_params["id"]
         if await self._beside(entry, lambda: engine.document(id)) is None:
-            raise Refusal(404, "no_such_document", "there is no document of this id")
+            raise ApiError(404, "no_such_document", "there is no document of this id")
         revision = await self._beside(entry, lambda: engine.apply((), [id]))
         return respond({"id": id, "removed": 1, "revision": revision}, headers=UNKEPT)
 
@@ -90,7 +90,7 @@ class Writing:
 
 
 def read_documents(body: bytes) -> list[Document]:
-    """Return the documents of JSON lines, each with its `id`. Raises Refusal as `read_document` does."""
+    """Return the documents of JSON lines, each with its `id`. Raises ApiError as `read_document` does."""
     documents = []
     for number, line in enumerate(body.splitlines(), start=1):
         if not line.strip():
@@ -101,15 +101,15 @@ def read_documents(body: bytes) -> list[Document]:
             raise malformed(f"line {number} must be a JSON object with an id, which is a string", field="id")
         try:
             documents.append(read_document(id, row))
-        except Refusal as refusal:
-            raise Refusal(refusal.status, refusal.code, f"line {number}: {refusal}", field=refusal.field) from None
+        except ApiError as refusal:
+            raise ApiError(refusal.status, refusal.code, f"line {number}: {refusal}", field=refusal.field) from None
     if len({document.id for document in documents}) < len(documents):
         raise malformed("an id comes twice", field="id")
     return documents
 
 
 def read_document(id: str, body: object) -> Document:
-    """Return the document of a decoded body. Raises Refusal: 400 for a wrong shape, 422 for one without text."""
+    """Return the document of a decoded body. Raises ApiError: 400 for a wrong shape, 422 for one without text."""
     if not isinstance(body, dict):
         raise malformed("the body must be a JSON object")
     for name, value in body.items():
@@ -128,7 +128,7 @@ def read_document(id: str, body: object) -> Document:
 
 
 def read_id(id: str) -> str:
-    """Return a document's id. Raises Refusal (400) for one that no document has."""
+    """Return a document's id. Raises ApiError (400) for one that no document has."""
     if not 0 < len(id) <= MAX_ID_CHARS or not id.isprintable() or not id.strip():
         raise malformed(f"an id has 1 to {MAX_ID_CHARS:,} printable characters, not all of them blank")
     return id

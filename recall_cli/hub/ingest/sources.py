@@ -21,7 +21,7 @@ from recall_cli.hub.ingest.documents import KINDS, MAX_BYTES, NAMED, Intake, Rea
 from recall_cli.hub.ingest.html_worker import PageReader
 from recall_cli.hub.models import Document
 from recall_cli.logs.files import read_lines
-from recall_cli.logs.report import Tally, clean
+from recall_cli.logs.report import ReadReport, clean
 from recall_cli.logs.rows import MALFORMED, parse_line
 from recall_cli.types import Json, Progress
 
@@ -203,7 +203,7 @@ def _of_lines(source: str, intake: Intake, encoding: str, progress: Progress | N
         if progress is not None and total:
             progress(min(done, total), total, READING)
 
-    repairs = Tally()  # which lines were read leniently is told by no ingest
+    repairs = ReadReport()  # which lines were read leniently is told by no ingest
     with PageReader() as pages:
         for line in read_lines(source, on_fault=intake.faults.append, on_bytes=on_bytes):
             if line is None:

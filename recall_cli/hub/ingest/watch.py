@@ -25,8 +25,8 @@ from recall_cli.hub.ingest.sources import File, find_files, read_file
 from recall_cli.hub.models import Document, HubEngine, Report
 from recall_cli.hub.search.embedders import hub_embedder
 from recall_cli.hub.search.pipeline import Hub
-from recall_cli.hub.session import Pulse, find_hub, write_pulse
-from recall_cli.hub.stores.open import DatabasePlace, Hubs, Place, pulse_folder
+from recall_cli.hub.session import WatchStatus, find_hub, write_pulse
+from recall_cli.hub.stores.open import DatabasePlace, HubRegistry, Place, pulse_folder
 from recall_cli.logs.report import clean
 from recall_cli.types import Embedder, Warn
 
@@ -214,8 +214,8 @@ def watch_hub(
         raise InputError(f"there is no folder {clean(folder)}", hint="name the folder whose edits the hub shall follow")
     stop = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    hubs = Hubs(place, hub_embedder)
-    pulse, beats = Pulse(os.path.realpath(folder), time.time()), pulse_folder(place, slug)
+    hubs = HubRegistry(place, hub_embedder)
+    pulse, beats = WatchStatus(os.path.realpath(folder), time.time()), pulse_folder(place, slug)
     if isinstance(place, DatabasePlace):
         with suppress(OSError):
             beats.mkdir(parents=True, exist_ok=True)
@@ -246,7 +246,7 @@ def watch_hub(
         hubs.close()
 
 
-def _beat(pulse: Pulse, refresh: Refresh | None) -> Pulse:
+def _beat(pulse: WatchStatus, refresh: Refresh | None) -> WatchStatus:
     now = time.time()
     if refresh is None:
         return replace(pulse, looked=now)

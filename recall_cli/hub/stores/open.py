@@ -15,7 +15,7 @@ from recall_cli.errors import StoreError
 from recall_cli.hub.models import HubEngine, HubInfo, OtherModel, Reranker, Visibility
 from recall_cli.hub.search.pipeline import Hub
 from recall_cli.hub.stores.folder import HubFolder, no_such_hub
-from recall_cli.hub.stores.signing_keys import Ring
+from recall_cli.hub.stores.signing_keys import KeyStore
 from recall_cli.postgres.open import postgres_extra
 from recall_cli.postgres.urls import shown
 from recall_cli.types import Embedder, VectorSpace
@@ -60,7 +60,7 @@ class HubStore(Protocol):
         """Delete a hub with everything in it. Raises NoSuchHub when there is none."""
         ...
 
-    def ring(self) -> Ring:
+    def ring(self) -> KeyStore:
         """Return the keys of these hubs' tokens, to be closed by the caller before the hubs.
 
         Raises InputError when others can read them.
@@ -107,7 +107,7 @@ def opened(place: Place, slug: str) -> Iterator[HubEngine]:
         yield find_engine(hubs, place, slug)
 
 
-class Hubs:
+class HubRegistry:
     """Finds hubs by their slugs. Any method may be called from any thread."""
 
     def __init__(

@@ -291,7 +291,7 @@ TERMS = "SELECT id, size, terms FROM recall.hub_chunks WHERE hub = %(hub)s AND i
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WordQuery:
     """The words of a question that a hub has, rarest first. Scores are added up in this order, so to the same bit."""
 
     words: NDArray[np.int64]
@@ -324,7 +324,7 @@ def search(db: Deadlined, hub: int, words: Mapping[str, int], n: int) -> tuple[I
     return ids, scores.astype(np.float32)
 
 
-def look_up(db: Deadlined, hub: int, words: Mapping[str, int]) -> Asked | None:
+def look_up(db: Deadlined, hub: int, words: Mapping[str, int]) -> WordQuery | None:
     """Return what the hub has of a question's words and how often it says them, None when there is no such hub."""
     rows = db.execute(ASKED, {"hub": hub, "words": list(words)}, binary=True).fetchall()
     if not rows:
@@ -333,10 +333,10 @@ def look_up(db: Deadlined, hub: int, words: Mapping[str, int]) -> Asked | None:
     held = sorted((df, id, words[word]) for *_, id, word, df in rows if id is not None)
     df, ids, said = np.array(held, np.int64).reshape(-1, 3).T
     weights = said * (K1 + 1) * np.log1p((chunks - df + 0.5) / (df + 0.5))
-    return Asked(ids, df, weights, total / max(chunks, 1), dim, generation)
+    return WordQuery(ids, df, weights, total / max(chunks, 1), dim, generation)
 
 
-def score(asked: Asked, ids: Ids, rows: Iterable[tuple[int, int, bytes]]) -> NDArray[np.float64]:
+def score(asked: WordQuery, ids: Ids, rows: Iterable[tuple[int, int, bytes]]) -> NDArray[np.float64]:
     """Return the BM25 scores of some chunks, as `search` gives them; 0 where no word is shared.
 
     :param rows: the chunks, their sizes in words and their packed terms; those that are gone are missing.

@@ -51,7 +51,7 @@ class Key:
     signs: bool
 
 
-class Ring(Protocol):
+class KeyStore(Protocol):
     """Keys and revocations of the tokens of some hubs. Any method may be called from any thread.
 
     What one process does the next look of any other sees. Raises StoreError where the store fails.
@@ -98,7 +98,7 @@ def new_key() -> tuple[str, bytes, float]:
 
 
 class KeyRing:
-    """The keys and revocations of a folder, see `Ring`."""
+    """The keys and revocations of a folder, see `KeyStore`."""
 
     def __init__(self, path: Path) -> None:
         """Open the file, or make it with a first key.

@@ -19,7 +19,7 @@ from recall_cli.cache.index.hnsw_library import HNSWLIB, INSTALL_HNSWLIB, WITHOU
 from recall_cli.errors import InputError, UsageError
 from recall_cli.measure.ann.data import TRUTH_BLOCK, Loaded, clustered, load, make_cell, random_units
 from recall_cli.measure.ann.measure import measure_cell
-from recall_cli.measure.ann.plan import KINDS, Plan, Setting, filled, settings
+from recall_cli.measure.ann.plan import KINDS, AnnPlan, Setting, filled, settings
 from recall_cli.measure.result import new_result, plain
 from recall_cli.types import Progress, Result, Vector, Warn
 
@@ -109,7 +109,7 @@ class Source:
 
 
 def run(
-    plan: Plan,
+    plan: AnnPlan,
     *,
     grid: Grid | None = None,
     asked: Mapping[str, Any] | None = None,
@@ -153,7 +153,7 @@ def run(
     return result
 
 
-def _measured(plan: Plan, source: Source, grid: list[Setting], report: Progress) -> list[dict[str, Any]]:
+def _measured(plan: AnnPlan, source: Source, grid: list[Setting], report: Progress) -> list[dict[str, Any]]:
     rng = np.random.default_rng([plan.seed, source.dim, source.corpus, 1])
     try:
         cell = make_cell(source.data, source.pool(), source.corpus, source.queries, plan.near, rng)
@@ -162,7 +162,7 @@ def _measured(plan: Plan, source: Source, grid: list[Setting], report: Progress)
         raise _too_large(source, "more memory than there is") from None
 
 
-def _sources(plan: Plan, own: Mapping[str, Loaded], result: Result) -> Iterator[Source]:
+def _sources(plan: AnnPlan, own: Mapping[str, Loaded], result: Result) -> Iterator[Source]:
     """Yield where each cell's vectors come from, cheapest first within a kind of data."""
     for data in plan.data:
         if data in KINDS:
@@ -187,7 +187,7 @@ def _sources(plan: Plan, own: Mapping[str, Loaded], result: Result) -> Iterator[
             yield Source(data, pool.shape[1], corpus, queries, lambda pool=pool: pool)  # type: ignore[misc]
 
 
-def _left_out(plan: Plan, sources: list[Source]) -> list[Warn]:
+def _left_out(plan: AnnPlan, sources: list[Source]) -> list[Warn]:
     """Return a warning for each dimension that has fewer coordinates than codes were asked for."""
     found = []
     for dim in dict.fromkeys(source.dim for source in sources) if "scan" in plan.engines else ():
@@ -203,14 +203,14 @@ def _left_out(plan: Plan, sources: list[Source]) -> list[Warn]:
     return found
 
 
-def _other_graph(plan: Plan) -> list[Warn]:
+def _other_graph(plan: AnnPlan) -> list[Warn]:
     """Return a warning when the engine hnsw is not the library that its name suggests."""
     if "hnsw" not in plan.engines or graph_library() == HNSWLIB:
         return []
     return [Warn("FAISS_GRAPH", WITHOUT_HNSWLIB, INSTALL_HNSWLIB)]
 
 
-def _synthetic(plan: Plan, data: str, dim: int, corpus: int) -> Vector:
+def _synthetic(plan: AnnPlan, data: str, dim: int, corpus: int) -> Vector:
     rng = np.random.default_rng([plan.seed, dim, corpus])
     n = corpus + plan.queries
     return random_units(n, dim, rng) if data == "random" else clustered(n, dim, plan.clusters, rng)

@@ -18,7 +18,7 @@ from recall_cli import stats
 from recall_cli.cache.index.auto import make_index
 from recall_cli.errors import GateFailed
 from recall_cli.measure.ann.data import Cell, Truth
-from recall_cli.measure.ann.plan import Build, Plan, Setting
+from recall_cli.measure.ann.plan import AnnPlan, Build, Setting
 from recall_cli.measure.timing import Arm, interleave, one_thread, ratio
 from recall_cli.types import Index, Progress, Vector
 
@@ -43,7 +43,7 @@ class Measured:
     arm: Arm = field(default_factory=lambda: Arm("", len, [()]))
 
 
-def measure_cell(plan: Plan, cell: Cell, grid: list[Setting], progress: Progress) -> list[dict[str, Any]]:
+def measure_cell(plan: AnnPlan, cell: Cell, grid: list[Setting], progress: Progress) -> list[dict[str, Any]]:
     """Return one row a setting: build, count what is found, then time all of them in the same rounds."""
     with one_thread():
         found = list(find(plan, cell, grid, progress))
@@ -51,7 +51,7 @@ def measure_cell(plan: Plan, cell: Cell, grid: list[Setting], progress: Progress
     return [row(cell, m, found[0], plan.seed) for m in found]
 
 
-def find(plan: Plan, cell: Cell, grid: list[Setting], progress: Progress) -> Iterator[Measured]:
+def find(plan: AnnPlan, cell: Cell, grid: list[Setting], progress: Progress) -> Iterator[Measured]:
     """Build each index once and yield every setting with what it finds."""
     built: dict[Build, tuple[Index, float]] = {}
     for number, setting in enumerate(grid):
@@ -104,7 +104,7 @@ def row(cell: Cell, m: Measured, exact: Measured, seed: int) -> dict[str, Any]:
     }
 
 
-def _time(plan: Plan, cell: Cell, found: list[Measured], progress: Progress) -> None:
+def _time(plan: AnnPlan, cell: Cell, found: list[Measured], progress: Progress) -> None:
     # Fresh and planted in turn: a cache is asked both.
     queries = [q for pair in zip(cell.fresh.queries, cell.planted.queries, strict=True) for q in pair]
     for m in found:

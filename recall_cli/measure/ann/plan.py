@@ -21,7 +21,7 @@ Build = tuple[str, tuple[tuple[str, int], ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AnnPlan:
     """The grid to measure."""
 
     dims: tuple[int, ...] = (32, 256)
@@ -81,7 +81,7 @@ class Setting:
         return self.engine, tuple(option for option in self.options if option[0] != "ef_search")
 
 
-def filled(plan: Plan) -> Plan:
+def filled(plan: AnnPlan) -> AnnPlan:
     """Return the plan with the engines' own defaults where it gives no list. Raises UsageError as `make_index` does."""
     for engine in plan.engines:
         make_index(engine, 2)  # An engine that cannot be imported is a sentence, not a traceback.
@@ -101,7 +101,7 @@ def filled(plan: Plan) -> Plan:
     return plan
 
 
-def settings(plan: Plan, dim: int) -> list[Setting]:
+def settings(plan: AnnPlan, dim: int) -> list[Setting]:
     """Return the grid of settings for one dimension; the first is always plain exact search, the yardstick."""
     grid = [Setting("exact", (), k) for k in dict.fromkeys((1, *plan.top_k)) if k == 1 or "exact" in plan.engines]
     if "scan" in plan.engines:

@@ -13,7 +13,7 @@ from recall_cli import stats
 from recall_cli.cache.index.auto import index_spec
 from recall_cli.errors import GateFailed, UsageError
 from recall_cli.measure.ann import ann_bench
-from recall_cli.measure.ann.plan import Plan, Setting, filled, settings
+from recall_cli.measure.ann.plan import AnnPlan, Setting, filled, settings
 from recall_cli.types import Progress, Result, Warn
 
 NEAR, ALL = "near", "all"
@@ -23,7 +23,7 @@ SPARE_QUERIES = 1.6
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class RecallGate:
     """A limit on recall@1: the lower end of its 95 % interval must reach it.
 
     `on` is "near" (queries whose true neighbour is at tau or closer: what a cache could serve) or "all".
@@ -53,13 +53,13 @@ class Gate:
         return interval is not None and interval[0] >= self.min_recall
 
 
-def gate(min_recall: float | None, on: str, *, tune: bool) -> Gate | None:
+def gate(min_recall: float | None, on: str, *, tune: bool) -> RecallGate | None:
     """Return the gate that was asked for, None for none; tuning without a limit takes `DEFAULT_RECALL`."""
-    limit = Gate(DEFAULT_RECALL if min_recall is None else min_recall, on)
+    limit = RecallGate(DEFAULT_RECALL if min_recall is None else min_recall, on)
     return None if min_recall is None and not tune else limit
 
 
-def wide(plan: Plan) -> Plan:
+def wide(plan: AnnPlan) -> AnnPlan:
     """Return the plan with what tuning walks where the user gave no list. Raises UsageError for several neighbours."""
     if plan.top_k != (1,):
         raise UsageError(
@@ -74,14 +74,14 @@ def wide(plan: Plan) -> Plan:
     )
 
 
-def _grid(plan: Plan, dim: int) -> list[Setting]:
+def _grid(plan: AnnPlan, dim: int) -> list[Setting]:
     """Return the settings that tuning walks: without --codes, a code for two dimensions and one for each."""
     return settings(replace(filled(plan), codes=plan.codes or (max(1, dim // 2), dim)), dim)
 
 
 def run(
-    plan: Plan,
-    limit: Gate | None,
+    plan: AnnPlan,
+    limit: RecallGate | None,
     *,
     tune: bool = False,
     progress: Progress | None = None,
@@ -112,7 +112,7 @@ def run(
     return result
 
 
-def _judge(result: Result, limit: Gate, plan: Plan, *, tune: bool) -> None:
+def _judge(result: Result, limit: RecallGate, plan: AnnPlan, *, tune: bool) -> None:
     for row in result.rows:
         row["holds"] = limit.holds(row)
     result.summary |= {"min_recall": limit.min_recall, "gate": limit.on}
@@ -122,7 +122,7 @@ def _judge(result: Result, limit: Gate, plan: Plan, *, tune: bool) -> None:
         result.summary["failed"] = sum(not row["holds"] for row in result.rows)
 
 
-def check(result: Result, limit: Gate | None) -> None:
+def check(result: Result, limit: RecallGate | None) -> None:
     """Raise GateFailed when a setting (tuning: a whole cell) misses the limit, KeyboardInterrupt after Ctrl-C."""
     if result.summary.get("interrupted"):
         raise KeyboardInterrupt
@@ -147,7 +147,7 @@ def check(result: Result, limit: Gate | None) -> None:
         )
 
 
-def _refuse_too_few(row: dict[str, Any], limit: Gate, tau: float) -> None:
+def _refuse_too_few(row: dict[str, Any], limit: RecallGate, tau: float) -> None:
     """Raise GateFailed where even an index that finds everything could not be proved to reach the limit."""
     n = row["near_n"] if limit.on == NEAR else row["n"]
     if n and stats.wilson(n, n)[0] >= limit.min_recall:
@@ -165,7 +165,7 @@ def _refuse_too_few(row: dict[str, Any], limit: Gate, tau: float) -> None:
     )
 
 
-def _chosen(rows: list[dict[str, Any]], plan: Plan) -> Iterator[dict[str, Any]]:
+def _chosen(rows: list[dict[str, Any]], plan: AnnPlan) -> Iterator[dict[str, Any]]:
     """Yield each cell's cheapest row that holds, with the flag to paste."""
     for (data, dims, corpus), cell in groupby(rows, key=lambda row: (row["data"], row["dims"], row["corpus"])):
         rows_here = list(cell)

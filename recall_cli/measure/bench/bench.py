@@ -44,7 +44,7 @@ MAX_DIFFERENCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BenchPlan:
     """What to measure; `embedders` empty means hash-v1 and static (with a store: static)."""
 
     embedders: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class Plan:
         return tuple(dict.fromkeys(self.embedders)) or (("static",) if self.store else ("hash-v1", "static"))
 
 
-def run(plan: Plan, *, progress: Progress | None = None, stdin: BinaryIO | None = None) -> Result:
+def run(plan: BenchPlan, *, progress: Progress | None = None, stdin: BinaryIO | None = None) -> Result:
     """Measure and return one row an embedder and size.
 
     :raises GateFailed: when an arm answers wrongly; nothing is timed then.
@@ -129,7 +129,7 @@ def run(plan: Plan, *, progress: Progress | None = None, stdin: BinaryIO | None 
 
 
 def _time(
-    plan: Plan,
+    plan: BenchPlan,
     cases: list[Case],
     solo: dict[str, dict[str, Arm]],
     reference: dict[str, Arm],
@@ -146,7 +146,7 @@ def _time(
 
 
 def _prepare(
-    plan: Plan, teacher: Teacher, work: prompts.Workload, cases: list[Case], progress: Progress | None
+    plan: BenchPlan, teacher: Teacher, work: prompts.Workload, cases: list[Case], progress: Progress | None
 ) -> tuple[dict[str, dict[str, Arm]], list[str]]:
     """Fill `cases` with caches and their arms; return each embedder's own arms, and texts nobody has seen."""
     sizes = sorted({max(size, work.preloaded) for size in plan.entries})
@@ -168,7 +168,7 @@ def _prepare(
     return solo, fresh[:fresh_each]
 
 
-def _case(plan: Plan, teacher: Teacher, embedder: Embedder, work: prompts.Workload, texts: list[str]) -> Case:
+def _case(plan: BenchPlan, teacher: Teacher, embedder: Embedder, work: prompts.Workload, texts: list[str]) -> Case:
     """Fill a cache, then look every query up once: the rates, and the check before the clock."""
     store = SqliteStore(plan.store, embedder=embedder) if plan.store else None
     policy = teacher.policy()
@@ -212,21 +212,21 @@ def _fill(cache: Cache, texts: Sequence[str], vectors: Vector) -> list[int]:
 
 
 def _alone(
-    plan: Plan, work: prompts.Workload, beside: Cache, texts: Sequence[str], vectors: Vector
-) -> correctness.Tally:
+    plan: BenchPlan, work: prompts.Workload, beside: Cache, texts: Sequence[str], vectors: Vector
+) -> correctness.AnswerCounts:
     """Return what the bare cutoff answers to the same queries: what it serves wrongly stays in sight."""
     cache = Cache(embedder=beside.embedder, policy=StaticPolicy(plan.tau), vetoes=frozenset())
     seed_ids = _fill(cache, texts, vectors)[: work.preloaded]
     return correctness.tally(cache, work.queries, seed_ids, NAMESPACE, vectors, exact=lambda: False)
 
 
-def _kind(plan: Plan, cache: Cache) -> str:
+def _kind(plan: BenchPlan, cache: Cache) -> str:
     """Return the kind of index now in service: auto grows from one into another."""
     index = cache.index_of(text_request("", NAMESPACE).partition)
     return index.kind if isinstance(index, AutoIndex) else plan.index.partition(":")[0]
 
 
-def _label(plan: Plan, cache: Cache) -> str:
+def _label(plan: BenchPlan, cache: Cache) -> str:
     """Return the index as asked for; for auto, with the kind it has grown into."""
     asked, kind = plan.index.partition(":")[0], _kind(plan, cache)
     return plan.index if kind == asked else f"{plan.index} ({kind})"
@@ -246,7 +246,7 @@ def _embed_arms(embedder: Embedder, work: prompts.Workload, fresh: list[str]) ->
     return arms
 
 
-def _lookup_arms(case: Case, plan: Plan, work: prompts.Workload, fresh: list[str]) -> dict[str, Arm]:
+def _lookup_arms(case: Case, plan: BenchPlan, work: prompts.Workload, fresh: list[str]) -> dict[str, Arm]:
     cache = case.cache
     texts = list(dict.fromkeys([*work.seeds, *(query.text for query in work.queries)]))
     stored = [text for text in texts if cache.exact(text_request(text, NAMESPACE)) is not None]
@@ -292,7 +292,7 @@ def _reference_arms(work: prompts.Workload, fresh: list[str]) -> dict[str, Arm]:
     }
 
 
-def _raised(plan: Plan, work: prompts.Workload) -> list[Warn]:
+def _raised(plan: BenchPlan, work: prompts.Workload) -> list[Warn]:
     small = [size for size in plan.entries if size < work.preloaded]
     if not small:
         return []
@@ -309,7 +309,7 @@ def _forget_entries(cache: Cache) -> int:
     return cache.delete([entry.id for entry in cache.store.entries() if entry.namespace == NAMESPACE])
 
 
-def _put_away(cache: Cache, plan: Plan) -> None:
+def _put_away(cache: Cache, plan: BenchPlan) -> None:
     """Leave a user's store as it was: bench entries are not answers."""
     if plan.store and _forget_entries(cache):
         cache.store.compact()

@@ -28,7 +28,7 @@ BENCH_ANSWER = Completion(b'{"bench":true}')
 
 
 @dataclass(slots=True)
-class Tally:
+class AnswerCounts:
     """Counts over one pass of the queries."""
 
     queries: Counter[str] = field(default_factory=Counter)
@@ -51,7 +51,7 @@ def tally(
     vectors: Vector,
     *,
     exact: Callable[[], bool],
-) -> Tally:
+) -> AnswerCounts:
     """Look every query up once and count what was served, and what was served wrongly.
 
     An unlabelled query enters the cache after its lookup, as it would in traffic; its id is
@@ -62,7 +62,7 @@ def tally(
     :param exact: whether the index promises the nearest row; one that is not raises GateFailed. Asked after each
         search, because an index may move to another kind while the replay fills it.
     """
-    counts = Tally()
+    counts = AnswerCounts()
     rows, known = _reserved(vectors, queries), len(vectors)
     for query in queries:
         request = text_request(query.text, namespace)
@@ -108,7 +108,7 @@ def tally(
     return counts
 
 
-def rates(counts: Tally) -> dict[str, Any]:
+def rates(counts: AnswerCounts) -> dict[str, Any]:
     """Return the rates of a tally, each beside its n and its interval.
 
     `hit_rate` is over all queries, exact repeats included, and `right_rate` is the part of it that was
@@ -138,7 +138,7 @@ def rates(counts: Tally) -> dict[str, Any]:
     }
 
 
-def by_kind(counts: Tally) -> dict[str, dict[str, Any]]:
+def by_kind(counts: AnswerCounts) -> dict[str, dict[str, Any]]:
     """Return, for each kind of query and each category of trap, how many were served of how many."""
     table = {}
     for kind, n in counts.queries.items():

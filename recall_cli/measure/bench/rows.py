@@ -130,9 +130,9 @@ class Case:
     embedder: Embedder
     cache: Cache
     size: int
-    tally: correctness.Tally
+    tally: correctness.AnswerCounts
     index: str
-    alone: correctness.Tally | None = None
+    alone: correctness.AnswerCounts | None = None
     """What the cutoff answers without the evidence's vetoes; None where they are off or the policy is another."""
     arms: dict[str, Arm] = field(default_factory=dict)
 

@@ -44,7 +44,7 @@ ORDERS = ("time", "shuffled")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EvalPlan:
     """What to evaluate."""
 
     source: Source
@@ -79,7 +79,7 @@ class Plan:
                 adaptive(target, 0, self.settings)
 
 
-def run(plan: Plan, *, progress: Progress | None = None) -> Result:
+def run(plan: EvalPlan, *, progress: Progress | None = None) -> Result:
     """Evaluate and return a row for each policy and target.
 
     Ctrl-C, or a process that dies, ends the run early: the finished seeds are reported, with a warning.
@@ -115,7 +115,7 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     return result
 
 
-def report(result: Result, plan: Plan, outcomes: Sequence[Outcome]) -> None:
+def report(result: Result, plan: EvalPlan, outcomes: Sequence[Outcome]) -> None:
     """Fill in rows, summary and warnings."""
     settings = plan.settings
     compared: list[dict[str, Any]] = []
@@ -168,7 +168,7 @@ def check(
             )
 
 
-def _warnings(plan: Plan, rows: Sequence[dict[str, Any]]) -> list[Warn]:
+def _warnings(plan: EvalPlan, rows: Sequence[dict[str, Any]]) -> list[Warn]:
     found = []
     for entry in rows:
         if entry["policy"] != ADAPTIVE:
@@ -239,7 +239,7 @@ def _work(seed: int) -> Outcome:
         return run_seed(_job[0], seed, _job[1])
 
 
-def _outcomes(plan: Plan) -> Iterator[Outcome]:
+def _outcomes(plan: EvalPlan) -> Iterator[Outcome]:
     """Yield the outcomes as they finish."""
     seeds = range(plan.seed, plan.seed + plan.runs)
     processes = min(plan.processes or os.cpu_count() or 1, plan.runs)
@@ -290,7 +290,7 @@ def plans(
     seed: int,
     settings: Settings,
     progress: Progress | None = None,
-) -> list[Plan]:
+) -> list[EvalPlan]:
     """Return a plan for each named workload, one for all classes files, one for a log; else the default preset.
 
     A log is one stream: in time order it is run once, shuffled as often as `runs` says (once by default).
@@ -300,16 +300,16 @@ def plans(
     logged = None if log is None else _logged(log, embedder, runs, seed, settings, progress)
     sources = presets(names or ([] if files or log else [DEFAULT_WORKLOAD]), embedder=embedder)
     many = RUNS if runs is None else runs
-    planned = [Plan(source, runs=many, seed=seed, settings=settings) for source in sources]
+    planned = [EvalPlan(source, runs=many, seed=seed, settings=settings) for source in sources]
     if files:
         source, said = classes(files, limits, embedder=embedder)
-        planned.append(Plan(source, runs=many, seed=seed, settings=settings, said=tuple(said)))
+        planned.append(EvalPlan(source, runs=many, seed=seed, settings=settings, said=tuple(said)))
     return planned if logged is None else [*planned, logged]
 
 
 def _logged(
     log: Log, embedder: str, runs: int | None, seed: int, settings: Settings, progress: Progress | None
-) -> Plan:
+) -> EvalPlan:
     if settings.order == "time" and (runs or 1) > 1:
         raise UsageError(
             f"a log in time order is one stream: --runs {runs} would replay the same one {runs} times",
@@ -317,13 +317,15 @@ def _logged(
         )
     judge = None if log.judge is None else make_judge(log.judge, limit=log.judge_limit)
     # Proves the settings before a long log is read.
-    Plan(TextWorld(), runs=1 if runs is None else runs, seed=seed, settings=settings).check()
+    EvalPlan(TextWorld(), runs=1 if runs is None else runs, seed=seed, settings=settings).check()
     source = from_log.load(log.path, embedder=embedder, allow_sampled=log.allow_sampled, judge=judge, progress=progress)
     # One process: all runs share what the comparator has said, and the judge its limit.
-    return Plan(source, runs=1 if runs is None else runs, seed=seed, settings=settings, processes=1, one_stream=True)
+    return EvalPlan(
+        source, runs=1 if runs is None else runs, seed=seed, settings=settings, processes=1, one_stream=True
+    )
 
 
-def run_all(evaluations: Sequence[Plan], *, progress: Progress | None = None) -> Result:
+def run_all(evaluations: Sequence[EvalPlan], *, progress: Progress | None = None) -> Result:
     """Evaluate every plan; the rows of all of them in one result, summaries by workload."""
     whole = new_result(
         "eval",

@@ -8,7 +8,7 @@ from functools import cache
 from recall_cli.cache.embed.registry import make_embedder
 from recall_cli.cache.evidence.evidence import compare
 from recall_cli.cache.evidence.floor import Floor
-from recall_cli.cache.evidence.text_features import Facts, facts
+from recall_cli.cache.evidence.text_features import TextFeatures, facts
 from recall_cli.types import Embedder, Evidence
 
 
@@ -29,7 +29,7 @@ class TextEvidence:
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
-        self._facts: dict[int, Facts] = {}
+        self._facts: dict[int, TextFeatures] = {}
 
     def __call__(self, i: int, j: int) -> Evidence:
         """Return the evidence of the texts at these positions."""
@@ -37,7 +37,7 @@ class TextEvidence:
         compare(self._read(i), self._read(j), found)
         return found
 
-    def _read(self, i: int) -> Facts:
+    def _read(self, i: int) -> TextFeatures:
         known = self._facts.get(i)
         if known is None:
             known = self._facts[i] = facts(self._texts[i])

@@ -24,7 +24,7 @@ from recall_cli.cache.embed.registry import DEFAULT_EMBEDDER, make_embedder, rea
 from recall_cli.cache.request import parse_body
 from recall_cli.errors import InputError
 from recall_cli.logs.read import read_log
-from recall_cli.logs.report import Tally, clean
+from recall_cli.logs.report import ReadReport, clean
 from recall_cli.measure.evaluate import comparator, policies
 from recall_cli.measure.evaluate.floors import TextEvidence
 from recall_cli.measure.evaluate.labels import Verdicts
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Asked:
+class LoggedRequests:
     """The cacheable requests of a log in the order of the replay, and what was left out."""
 
     requests: list[Request] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Asked:
     """Where each stands in the log, as `name:line`."""
     excluded: Counter[str] = field(default_factory=Counter)
     """Reason -> requests that no cache may answer."""
-    tally: Tally = field(default_factory=Tally)
+    tally: ReadReport = field(default_factory=ReadReport)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class LoggedStream:
 
     name: str
     questions: Stream
-    asked: Asked
+    asked: LoggedRequests
     verdicts: Verdicts
     rules: Comparator
     """The comparator without a judge."""
@@ -93,7 +93,7 @@ def load(
     progress: Progress | None = None,
 ) -> LoggedStream:
     """Return a log as a stream. Raises InputError when it cannot be read or holds nothing a cache could answer."""
-    tally = Tally()
+    tally = ReadReport()
     asked = _collect(read_log(log, tally, on_bytes=reading([log], progress)), tally, allow_sampled=allow_sampled)
     name = "stdin" if log == "-" else clean(log)
     if not asked.requests:
@@ -135,9 +135,9 @@ def load(
     return source
 
 
-def _collect(records: Iterator[LogRecord], tally: Tally, *, allow_sampled: bool) -> Asked:
+def _collect(records: Iterator[LogRecord], tally: ReadReport, *, allow_sampled: bool) -> LoggedRequests:
     """Return the requests that a cache may answer, in time order as far as the log tells."""
-    asked = Asked(tally=tally)
+    asked = LoggedRequests(tally=tally)
     for record in records:
         request = parse_body(record.provider, record.request, tenant=record.tenant)
         reason = exclusion(record, request, allow_sampled=allow_sampled)

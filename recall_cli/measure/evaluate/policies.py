@@ -19,7 +19,7 @@ from recall_cli.cache.policy.registry import vetoes_of
 from recall_cli.cache.policy.risk_model import shipped
 from recall_cli.cache.policy.static import DEFAULT_TAU, StaticPolicy
 from recall_cli.errors import UsageError
-from recall_cli.measure.evaluate.replay import Agrees, Relation, Stream, Tally, Trace, replay
+from recall_cli.measure.evaluate.replay import Agrees, Relation, ReplayCounts, Stream, Trace, replay
 from recall_cli.types import Evidence, Verdict
 
 if TYPE_CHECKING:
@@ -99,18 +99,18 @@ def _judged(same: Relation, i: int, served_by: Ints, served: NDArray[np.bool_]) 
     return rights
 
 
-def at(table: Grid, choice: int) -> Tally:
+def at(table: Grid, choice: int) -> ReplayCounts:
     """Return the tally of one cutoff for all namespaces."""
     return _tally_of(table, np.full(table.exact.shape[1], choice))
 
 
-def best(table: Grid, target: float) -> Tally:
+def best(table: Grid, target: float) -> ReplayCounts:
     """Return the tally of the cutoff with the most hits that held the target: nobody knows it beforehand."""
     choice = _most(table, slice(None), target)
     return _none(table) if choice is None else at(table, choice)
 
 
-def oracle(table: Grid, target: float) -> Tally:
+def oracle(table: Grid, target: float) -> ReplayCounts:
     """Return the same, chosen for each namespace by itself."""
     spaces = table.exact.shape[1]
     chosen = [_most(table, cells, target) for cells in (slice(2 * space, 2 * space + 2) for space in range(spaces))]
@@ -132,10 +132,10 @@ def _most(table: Grid, cells: slice, target: float) -> int | None:
     return int(np.where(fits, hits, -1).argmax()) if fits.any() else None
 
 
-def _tally_of(table: Grid, choices: Ints) -> Tally:
+def _tally_of(table: Grid, choices: Ints) -> ReplayCounts:
     cells = np.arange(table.hits.shape[1])
     rows = choices[cells // 2]
-    return Tally(
+    return ReplayCounts(
         queries=table.queries[rows, cells].tolist(),
         hits=table.hits[rows, cells].tolist(),
         wrong=table.wrong[rows, cells].tolist(),
@@ -144,7 +144,7 @@ def _tally_of(table: Grid, choices: Ints) -> Tally:
     )
 
 
-def _none(table: Grid) -> Tally:
+def _none(table: Grid) -> ReplayCounts:
     """Return the tally of serving nothing semantic: as at the highest cutoff, without its hits."""
     tally = at(table, len(table.hits) - 1)
     tally.hits = [0] * len(tally.hits)
@@ -212,7 +212,7 @@ class Outcome:
 
     seed: int
     namespaces: tuple[str, ...]
-    tallies: Mapping[tuple[str, float], Tally]
+    tallies: Mapping[tuple[str, float], ReplayCounts]
     """By policy and target."""
     grid: Grid
 
@@ -276,7 +276,7 @@ def run_seed(source: Source, seed: int, settings: Settings) -> Outcome:
     trace = Trace(stream)
     luck = np.random.default_rng([seed, 1]).random((len(stream), 2))
     table = grid(trace)
-    tallies: dict[tuple[str, float], Tally] = {}
+    tallies: dict[tuple[str, float], ReplayCounts] = {}
     for target in settings.targets:
         for policy in settings.policies:
             tallies[policy, target] = _tally(policy, target, trace, table, luck, seed, settings)
@@ -297,7 +297,9 @@ def reader(opinion: SecondOpinion, prompts: Sequence[str] | None) -> Agrees:
     return lambda i, j: opinion.agrees(texts[i], texts[j])
 
 
-def _tally(policy: str, target: float, trace: Trace, table: Grid, luck: Any, seed: int, settings: Settings) -> Tally:
+def _tally(
+    policy: str, target: float, trace: Trace, table: Grid, luck: Any, seed: int, settings: Settings
+) -> ReplayCounts:
     if policy == STATIC:
         return at(table, TAUS.index(DEFAULT_TAU))
     if policy == BEST:

@@ -119,7 +119,7 @@ class Reordered(Generic[T]):
 
 
 @dataclass(slots=True)
-class Tally:
+class ReplayCounts:
     """What one policy did over one stream; by namespace and half, index 2 * namespace + half."""
 
     queries: list[int]
@@ -281,7 +281,9 @@ class CacheReplay:
         return best, first, first - float(similarities[other])
 
 
-def replay(trace: Trace, policy: Policy, luck: NDArray[np.float64], forbidding: frozenset[str] = frozenset()) -> Tally:
+def replay(
+    trace: Trace, policy: Policy, luck: NDArray[np.float64], forbidding: frozenset[str] = frozenset()
+) -> ReplayCounts:
     """Run a policy over the stream, strictly in time order: decide, then learn.
 
     It sees labels of misses and of audited hits alone. A miss is stored, and so is the fresh answer of an
@@ -295,7 +297,7 @@ def replay(trace: Trace, policy: Policy, luck: NDArray[np.float64], forbidding: 
     """
     stream, cache = trace.stream, CacheReplay(trace)
     cells = 2 * len(stream.namespaces)
-    tally = Tally([0] * cells, [0] * cells, [0] * cells, [0] * cells)
+    tally = ReplayCounts([0] * cells, [0] * cells, [0] * cells, [0] * cells)
     noise = (stream.missed, stream.false_alarm)
     draws: list[list[float]] = luck.tolist()
     answer, same_of, labels = trace.answer, stream.same, 0

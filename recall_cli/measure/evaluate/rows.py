@@ -10,7 +10,7 @@ import numpy as np
 
 from recall_cli import stats
 from recall_cli.measure.evaluate.policies import ADAPTIVE, GIVEN, HINDSIGHT, STATIC, TAUS, Outcome
-from recall_cli.measure.evaluate.replay import Tally
+from recall_cli.measure.evaluate.replay import ReplayCounts
 
 TESTABLE_HITS = 5
 """A run can show that it holds a target only with 5 / target hits: with fewer, one wrong hit breaks it."""
@@ -203,7 +203,7 @@ def curve(outcomes: Sequence[Outcome], rows: Sequence[dict[str, Any]]) -> list[d
     ]
 
 
-def _sums(tallies: Sequence[Tally], cells: slice) -> tuple[Any, Any, Any, Any]:
+def _sums(tallies: Sequence[ReplayCounts], cells: slice) -> tuple[Any, Any, Any, Any]:
     """Return hits, wrong hits, hits of which nobody can tell, and questions of each run."""
     return (
         np.array([sum(tally.hits[cells]) for tally in tallies]),

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from recall_cli.measure.pricing.rates import Cost, Sheet
+from recall_cli.measure.pricing.rates import Cost, RateSheet
 from recall_cli.measure.pricing.sources import BundledTable, OwnPrices, parse_flags, read_prices, split_vendor
 from recall_cli.types import Usage
 
@@ -24,7 +24,7 @@ STANDARD_TIERS = ("", "default", "standard", "auto")
 class Listing(Protocol):
     """One model in one list of prices."""
 
-    def sheet(self, when: float, tier: str) -> Sheet | None:
+    def sheet(self, when: float, tier: str) -> RateSheet | None:
         """Return the prices at a time (seconds since the epoch), None when the list has none for it."""
 
 
@@ -43,7 +43,7 @@ class _Found:
 
     __slots__ = ("calls", "sheet", "source", "unpriced")
 
-    def __init__(self, sheet: Sheet | None, source: int) -> None:
+    def __init__(self, sheet: RateSheet | None, source: int) -> None:
         self.sheet = sheet
         self.source = source
         self.calls = 0

@@ -88,7 +88,7 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class RateSheet:
     """The rates of one model on one day: one set up to each long-context step, chosen by the whole input."""
 
     base: Rates
@@ -100,18 +100,18 @@ class Sheet:
     """Whether they are half of the standard ones, for want of a list's own price of batches."""
 
     @staticmethod
-    def of(steps: Mapping[int, Rates], *, tier_priced: bool = True) -> Sheet:
+    def of(steps: Mapping[int, Rates], *, tier_priced: bool = True) -> RateSheet:
         """Return a sheet from rates by step; step 0 is the base, and a step inherits what it does not name."""
         below = steps.get(0, Rates())
         base, named = below, []
         for above in sorted(step for step in steps if step):
             below = steps[above].over(below)
             named.append((above, below))
-        return Sheet(base, tuple(named), tier_priced)
+        return RateSheet(base, tuple(named), tier_priced)
 
-    def scaled(self, by: Decimal) -> Sheet:
+    def scaled(self, by: Decimal) -> RateSheet:
         """Return the sheet with every rate times a factor."""
-        return Sheet(self.base.scaled(by), tuple((above, rates.scaled(by)) for above, rates in self.steps))
+        return RateSheet(self.base.scaled(by), tuple((above, rates.scaled(by)) for above, rates in self.steps))
 
     def cost(self, usage: Usage) -> Cost | None:
         """Return what a call costs, None when the sheet cannot say."""
@@ -123,7 +123,7 @@ class Sheet:
         return rates.cost(usage)
 
 
-def batch(standard: Sheet) -> Sheet:
+def batch(standard: RateSheet) -> RateSheet:
     """Return the sheet of batch calls where a list has none: half of everything.
 
     OpenAI and Anthropic bill their batch interfaces at 50 % of list price, cached input included; a vendor with other

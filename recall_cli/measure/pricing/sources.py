@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recall_cli.errors import InputError, UsageError
-from recall_cli.measure.pricing.rates import KINDS, MILLION, ZERO, Rates, Sheet, batch
+from recall_cli.measure.pricing.rates import KINDS, MILLION, ZERO, Rates, RateSheet, batch
 from recall_cli.measure.prompts import text_bytes
 from recall_cli.measure.savings.wording import NO_MODEL
 
@@ -76,7 +76,7 @@ class BundledListing:
         self._info = info
         self._tiers = tiers
 
-    def sheet(self, when: float, tier: str) -> Sheet | None:
+    def sheet(self, when: float, tier: str) -> RateSheet | None:
         """Return the prices at a time in seconds since the epoch; a tier the table lacks falls back to standard."""
         at = datetime.fromtimestamp(when, UTC)
         standard = self._info.get_prices(at)
@@ -87,10 +87,10 @@ class BundledListing:
         if asked != standard:
             return _sheet(asked)
         found = _sheet(standard)
-        return batch(found) if tier == "batch" else Sheet(found.base, found.steps, tier_priced=False)
+        return batch(found) if tier == "batch" else RateSheet(found.base, found.steps, tier_priced=False)
 
 
-def _sheet(prices: ModelPrice) -> Sheet:
+def _sheet(prices: ModelPrice) -> RateSheet:
     listed = {kind: price for kind, key in PRICE_KEYS.items() if (price := vars(prices).get(key)) is not None}
     fee = vars(prices).get("requests_kcount")
     # A stepped fee a call does not occur; were one added, its base would be the honest part of it.
@@ -100,7 +100,7 @@ def _sheet(prices: ModelPrice) -> Sheet:
         start: Rates.per_million({kind: _at(price, start) for kind, price in listed.items()}, call=call)
         for start in starts
     }
-    return Sheet.of(rates)
+    return RateSheet.of(rates)
 
 
 def _at(price: Any, start: int) -> Decimal:
@@ -199,7 +199,7 @@ class OwnListing:
     def __init__(self, tiers: Mapping[str, Mapping[float, Mapping[int, Rates]]]) -> None:
         self._tiers = {tier: sorted(dated.items()) for tier, dated in tiers.items()}
 
-    def sheet(self, when: float, tier: str) -> Sheet | None:
+    def sheet(self, when: float, tier: str) -> RateSheet | None:
         """Return the prices at a time; None before the first day of the list."""
         named = self._on(tier, when)
         if named is not None or not tier:
@@ -207,12 +207,12 @@ class OwnListing:
         standard = self._on("", when)
         if standard is None:
             return None
-        return batch(standard) if tier == "batch" else Sheet(standard.base, standard.steps, tier_priced=False)
+        return batch(standard) if tier == "batch" else RateSheet(standard.base, standard.steps, tier_priced=False)
 
-    def _on(self, tier: str, when: float) -> Sheet | None:
+    def _on(self, tier: str, when: float) -> RateSheet | None:
         dated = self._tiers.get(tier, [])
         at = bisect_right([start for start, _ in dated], when)
-        return Sheet.of(dated[at - 1][1]) if at else None
+        return RateSheet.of(dated[at - 1][1]) if at else None
 
 
 def read_prices(path: str) -> OwnPrices:

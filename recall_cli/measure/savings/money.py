@@ -17,7 +17,7 @@ from recall_cli.errors import UsageError
 from recall_cli.logs.times import EPOCH_MIN
 from recall_cli.measure.result import plain
 from recall_cli.measure.savings.costs import CostPlan, Embedded, Metered, cache_costs
-from recall_cli.measure.savings.replay import NOBODY
+from recall_cli.measure.savings.replay import NO_HIT
 from recall_cli.measure.savings.rows import PICO, Rows, Uncounted
 from recall_cli.measure.savings.tiers import BY_EXACT, BY_SEMANTIC, Replayed
 from recall_cli.measure.savings.totals import (
@@ -190,7 +190,7 @@ def clusters(traffic: Traffic, example: Callable[[int], str] | None = None) -> d
 
     :param example: row position -> the prompt of that row; None hides the texts.
     """
-    hits = np.flatnonzero(traffic.source != NOBODY)
+    hits = np.flatnonzero(traffic.source != NO_HIT)
     roots, cluster = np.unique(traffic.source[hits], return_inverse=True)
     n = len(roots)
     served, spent = np.bincount(cluster, minlength=n), traffic.spent[hits]

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
 
 CHUNK = 65_536
-NO_TEXT = -1
-NOBODY = -1
+NO_VECTOR = -1
+NO_HIT = -1
 STEPS = (86_400.0, 3_600.0, 900.0, 60.0, 1.0)
 """Seconds to which logs cut their times; 900 is a day or an hour in a zone that is off by quarters of an hour."""
 FINEST = 1e-3
@@ -125,7 +125,7 @@ def served_by_key(keys: Ints, time: Timing) -> Ints:
     That needs no bookkeeping here: what a hit would have stored is ready later than what served it.
     """
     n = len(keys)
-    served = np.full(n, NOBODY, dtype=np.int32)
+    served = np.full(n, NO_HIT, dtype=np.int32)
     if n < 2:
         return served
     by_key = np.argsort(keys, kind="stable")
@@ -149,7 +149,7 @@ def leaning(time: Timing, end: Floats, *served: Ints) -> int:
     """Return how many hits are served by a call of the same step: no time says that it was over first."""
     leans = np.zeros(len(time), dtype=bool)
     for by in served:
-        at = np.flatnonzero(by != NOBODY)
+        at = np.flatnonzero(by != NO_HIT)
         source = by[at]
         # NaN compares false: where no time is known nothing leans on one.
         leans[at] |= (time.start[source] == time.start[at]) | (end[source] > time.start[at])

@@ -28,7 +28,7 @@ from recall_cli.measure.savings.costs import Reconciliation
 from recall_cli.types import Bypass, LogRecord, Request
 
 if TYPE_CHECKING:
-    from recall_cli.logs.report import Tally
+    from recall_cli.logs.report import ReadReport
 
 OPENING = "\"'`“”‘’«»„‚¿¡"
 CLOSING = ".,;:!?…。，；：！？、" + OPENING
@@ -157,7 +157,7 @@ class Rows:
     columns: Columns
     texts: Spool
     answers: Spool
-    tally: Tally
+    tally: ReadReport
     reasons: Names = field(default_factory=Names)
     providers: Names = field(default_factory=Names)
     models: Names = field(default_factory=Names)
@@ -185,7 +185,7 @@ class Rows:
 
 def collect(
     records: Iterator[LogRecord],
-    tally: Tally,
+    tally: ReadReport,
     *,
     folder: Workspace,
     prices: PriceBook,

@@ -17,7 +17,7 @@ from recall_cli.cache.policy.registry import make_policy, vetoes_of
 from recall_cli.cache.policy.static import DEFAULT_TAU, ExactPolicy
 from recall_cli.errors import UsageError
 from recall_cli.logs.files import log_files
-from recall_cli.logs.report import Tally
+from recall_cli.logs.report import ReadReport
 from recall_cli.logs.worker import read_ahead
 from recall_cli.measure.columns import Workspace
 from recall_cli.measure.judged import Judged
@@ -27,7 +27,7 @@ from recall_cli.measure.result import new_result
 from recall_cli.measure.savings import verdict as judge
 from recall_cli.measure.savings.costs import Metered, Reconciliation
 from recall_cli.measure.savings.money import MoneyPlan, money, params
-from recall_cli.measure.savings.replay import NOBODY, leaning, served_by_key, tied, timing
+from recall_cli.measure.savings.replay import NO_HIT, leaning, served_by_key, tied, timing
 from recall_cli.measure.savings.rows import SAMPLED, Rows, Uncounted, collect
 from recall_cli.measure.savings.sweep import (
     CAPACITIES,
@@ -39,7 +39,7 @@ from recall_cli.measure.savings.sweep import (
     ttl_sweep,
 )
 from recall_cli.measure.savings.tables import (
-    Sheet,
+    GroupedSums,
     by_model,
     displaced,
     dollars,
@@ -67,7 +67,7 @@ from recall_cli.types import Progress, Result
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SavingsPlan:
     """What to measure."""
 
     logs: Sequence[str]
@@ -98,7 +98,7 @@ class Plan:
     money: MoneyPlan = field(default_factory=MoneyPlan)
 
 
-def run(plan: Plan, *, progress: Progress | None = None) -> Result:
+def run(plan: SavingsPlan, *, progress: Progress | None = None) -> Result:
     """Return the savings document of a log. Raises InputError when the log cannot be read."""
     tiers = _tiers(plan)
     ttls, limits = durations(plan.ttl), capacities(plan.capacity)
@@ -115,7 +115,7 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     result = new_result("savings", params(asdict(plan)))
     prices = price_book(plan.money.prices, plan.money.price)
     uncounted = Uncounted(Estimator(exact=plan.money.count_tokens), Reconciliation())
-    tally = Tally()
+    tally = ReadReport()
     with Workspace() as folder:
         records = read_ahead(
             plan.logs, tally, format=plan.log_format, fields=plan.fields, on_bytes=reading(plan.logs, progress)
@@ -154,7 +154,7 @@ def run(plan: Plan, *, progress: Progress | None = None) -> Result:
     return result
 
 
-def _opinions(plan: Plan, found: Replayed) -> dict[str, Any] | None:
+def _opinions(plan: SavingsPlan, found: Replayed) -> dict[str, Any] | None:
     """Return how often the second opinion was asked and refused, None without one."""
     if plan.verify_on_hit != "model" or found.walked is None:
         return None
@@ -162,7 +162,7 @@ def _opinions(plan: Plan, found: Replayed) -> dict[str, Any] | None:
     return {"asked": walked.asked, "refused": walked.refused, "cpu_s": round(walked.opinion_cpu_s, 3)}
 
 
-def _tiers(plan: Plan) -> tuple[str, ...]:
+def _tiers(plan: SavingsPlan) -> tuple[str, ...]:
     named = [tier.strip() for tier in plan.tiers.split(",")]
     unknown = [tier for tier in named if tier not in TIERS]
     if unknown or EXACT not in named:
@@ -179,7 +179,7 @@ def reading(logs: Sequence[str], progress: Progress | None) -> Callable[[int], N
     """Return what a reader of logs tells how far it is; None where nobody wants to know."""
     if progress is None:
         return None
-    files = log_files(logs, Tally())
+    files = log_files(logs, ReadReport())
     # How much comes through a pipe, nobody knows yet.
     total = sum(map(os.path.getsize, files)) if all(map(os.path.isfile, files)) else 0
     # A log that is still written to may give more than it had.
@@ -187,15 +187,15 @@ def reading(logs: Sequence[str], progress: Progress | None) -> Callable[[int], N
 
 
 def _summary(
-    plan: Plan, rows: Rows, found: Replayed, told: dict[str, Any], said: dict[str, Any] | None
+    plan: SavingsPlan, rows: Rows, found: Replayed, told: dict[str, Any], said: dict[str, Any] | None
 ) -> dict[str, Any]:
     start = rows.columns.read("start")
     timed = start[~np.isnan(start)]
     where, block = blocks_of(start, rows.columns.read("tenant"))
-    sheet = Sheet(rows, found, where, block, plan.seed)
+    sheet = GroupedSums(rows, found, where, block, plan.seed)
     by_namespace = None
     if plan.sample < 1:
-        by_namespace = Sheet(rows, found, *groups_of(rows.columns.read("group")), plan.seed)
+        by_namespace = GroupedSums(rows, found, *groups_of(rows.columns.read("group")), plan.seed)
     sums, cacheable = sheet.sums, sheet.cacheable()
     spend = sums.usd()
     tiers = sheet.tiers(found, by_namespace)
@@ -224,7 +224,7 @@ def _summary(
     sampled = if_sampled_allowed(rows, spend) if main_exclusion == SAMPLED else None
     order = "time" if len(timed) == len(rows) else "partly by file position" if len(timed) else "file position"
     coarse = judge.COARSE_TIMES if judge.leans(both["hits"], same_instant) else ""
-    facts = judge.Facts(
+    facts = judge.VerdictInputs(
         requests=len(rows),
         cacheable=both["n"],
         priced=sums.of("priced", cacheable),
@@ -294,7 +294,7 @@ def _summary(
     }
 
 
-def _sample(plan: Plan, rows: Rows, spend: Decimal, both: dict[str, Any]) -> dict[str, Any]:
+def _sample(plan: SavingsPlan, rows: Rows, spend: Decimal, both: dict[str, Any]) -> dict[str, Any]:
     """Return what the measured namespaces stand for: sums of all of them, each over the share."""
     return {
         "share": plan.sample,
@@ -313,12 +313,12 @@ def _same_instant(found: Replayed) -> dict[str, Any]:
     at_least = None
     if leans:
         strict = timing(found.time.start, found.end, latency=found.latency or 0.0)
-        at_least = int(np.sum(served_by_key(found.key, strict) != NOBODY))
-    misses = tied(found.key, found.time, served != NOBODY)
+        at_least = int(np.sum(served_by_key(found.key, strict) != NO_HIT))
+    misses = tied(found.key, found.time, served != NO_HIT)
     return {"step_s": found.step, "hits": leans, "exact_hits_at_least": at_least, "misses": misses}
 
 
-def _usage_read(tally: Tally) -> dict[str, dict[str, int]]:
+def _usage_read(tally: ReadReport) -> dict[str, dict[str, int]]:
     """Return provider -> how its input tokens were read -> rows: the decision that moves most dollars."""
     read: dict[str, dict[str, int]] = {}
     for (provider, how), rows in sorted(tally.usage_read.items()):

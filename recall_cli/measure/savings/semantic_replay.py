@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recall_cli.cache.decision import SECOND_OPINION, Choice, decide, learn
-from recall_cli.cache.entries import Witness
+from recall_cli.cache.entries import EntryHistory
 from recall_cli.cache.index.auto import AutoIndex
 from recall_cli.cache.policy.static import cosine
-from recall_cli.measure.savings.replay import CHUNK, NO_TEXT, NOBODY, Timing
+from recall_cli.measure.savings.replay import CHUNK, NO_HIT, NO_VECTOR, Timing
 from recall_cli.types import Evidence, Index, Policy, Progress, Vector
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class _Cache:
     crowded: list[bool]
     """Whether a partition holds two different keys: without, its index could serve nobody."""
     indexes: dict[int, Index] = field(default_factory=dict)
-    witness: Witness | None = None
+    witness: EntryHistory | None = None
     decided: dict[int, _Decided] = field(default_factory=dict)
     audits: int = 0
     labels: int = 0
@@ -100,7 +100,7 @@ class _Cache:
     def search(self, at: int) -> tuple[int, float] | None:
         """Return the neighbour that is served to a call, and remember the decision for its label."""
         text = int(self.calls.text[at])
-        if text == NO_TEXT or not self.known[text]:
+        if text == NO_VECTOR or not self.known[text]:
             return None
         index = self.indexes.get(int(self.calls.partition[at]))
         if index is None:
@@ -151,13 +151,13 @@ class _Cache:
 
     def _put(self, at: int, like: int | None) -> None:
         key, text = int(self.calls.key[at]), int(self.calls.text[at])
-        if self.entries[key] != NOBODY:
+        if self.entries[key] != NO_HIT:
             # Two equal calls were under way at once; the first to end is the entry.
             return
         self.entries[key] = at
         if self.witness is not None and like is not None:
             self.witness.join(at, self.witness.group(like))
-        if text == NO_TEXT or not self.known[text]:
+        if text == NO_VECTOR or not self.known[text]:
             return
         partition = int(self.calls.partition[at])
         if not self.crowded[partition]:
@@ -183,12 +183,12 @@ def walk(calls: Calls, policy: Policy, *, progress: Progress | None = None) -> W
     the fresh answer turned out to be another.
     """
     time, n = calls.time, len(calls.time)
-    served = np.full(n, NOBODY, dtype=np.int32)
+    served = np.full(n, NO_HIT, dtype=np.int32)
     similarity = np.full(n, np.nan)
     keys = int(calls.key.max()) + 1 if n else 0
-    witness = Witness(calls.read) if calls.read is not None and policy.candidates > 1 else None
+    witness = EntryHistory(calls.read) if calls.read is not None and policy.candidates > 1 else None
     known = np.any(calls.vectors, axis=1).tolist()
-    cache = _Cache(calls, policy, [NOBODY] * keys, known, _crowded(calls), witness=witness)
+    cache = _Cache(calls, policy, [NO_HIT] * keys, known, _crowded(calls), witness=witness)
     arrivals = np.empty(n, dtype=np.int32)
     arrivals[time.rank] = np.arange(n, dtype=np.int32)
     since = time.since[arrivals]
@@ -201,10 +201,10 @@ def walk(calls: Calls, policy: Policy, *, progress: Progress | None = None) -> W
                 progress(at, n, "replaying")
             if until > arrived:
                 for turn in arrivals[arrived:until].tolist():
-                    cache.arrive(turn, served[turn] == NOBODY)
+                    cache.arrive(turn, served[turn] == NO_HIT)
                 arrived = until
             entry = cache.entries[key]
-            if entry != NOBODY:
+            if entry != NO_HIT:
                 served[at] = entry
                 continue
             found = cache.search(at)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recall_cli.errors import UsageError
-from recall_cli.measure.savings.replay import NOBODY, Timing, in_chunks
+from recall_cli.measure.savings.replay import NO_HIT, Timing, in_chunks
 from recall_cli.measure.savings.rows import PICO, Rows
 from recall_cli.measure.savings.tiers import NORMALISED, Replayed
 from recall_cli.measure.savings.totals import exact_sum
@@ -136,7 +136,7 @@ def ttl_sweep(rows: Rows, found: Replayed, ttls: Sequence[float]) -> list[dict[s
         return []
     # A key that comes once is never a hit, and without a cap it is in nobody's way.
     again = np.flatnonzero(np.bincount(keys)[keys] > 1)
-    part, cost, ever = _part(time, again), _cost(rows, found), found.keys_by != NOBODY
+    part, cost, ever = _part(time, again), _cost(rows, found), found.keys_by != NO_HIT
     found_rows = []
     for ttl in ttls:
         limit = Limit(ttl_s=ttl)
@@ -168,7 +168,7 @@ def capacity_sweep(rows: Rows, found: Replayed, limits: Sequence[Limit], dim: in
             # It holds all there is: the same as no limit.
             continue
         if limit == NONE:
-            hit = np.flatnonzero(found.keys_by != NOBODY)
+            hit = np.flatnonzero(found.keys_by != NO_HIT)
             figures = _figures(len(keys), len(hit), cost[hit]) | {"sampled_share": 1.0}
         else:
             scaled = Limit(entries=max(1.0, limit.entries * share), bytes=limit.bytes * share)
@@ -200,7 +200,7 @@ def cold_start(rows: Rows, found: Replayed) -> dict[str, Any] | None:
     if timed:
         part = (time.start - time.start[0]) / (time.start[-1] - time.start[0])
     sixth = np.minimum((part * SIXTHS).astype(np.int64), SIXTHS - 1)
-    hit, cost = found.served_by != NOBODY, _cost(rows, found)
+    hit, cost = found.served_by != NO_HIT, _cost(rows, found)
     parts = [_window(hit, cost, sixth == at) for at in range(SIXTHS)]
     steady = _window(hit, cost, sixth >= STEADY)
     rate, overall = steady["hit_rate"], float(hit.mean())

@@ -13,7 +13,7 @@ from recall_cli.cache.answers.compare import Comparator
 from recall_cli.cache.answers.verdict import Same
 from recall_cli.measure.judged import Judged
 from recall_cli.measure.savings import verdict as judge
-from recall_cli.measure.savings.replay import NOBODY
+from recall_cli.measure.savings.replay import NO_HIT
 from recall_cli.measure.savings.rows import Rows
 from recall_cli.measure.savings.tiers import (
     BY_EXACT,
@@ -40,7 +40,7 @@ SMALLEST = Decimal("1e-8")
 OUTCOMES = BY_SEMANTIC + 1
 
 
-class Sheet:
+class GroupedSums:
     """Sums by outcome and block of time: what the tiers, the totals and their intervals are read from."""
 
     def __init__(self, rows: Rows, found: Replayed, where: judge.Blocks, block: Column, seed: int) -> None:
@@ -86,7 +86,7 @@ class Sheet:
             "hits_without_price": hits - sums.of("priced", taken),
         }
 
-    def tiers(self, found: Replayed, also: Sheet | None = None) -> dict[str, dict[str, Any]]:
+    def tiers(self, found: Replayed, also: GroupedSums | None = None) -> dict[str, dict[str, Any]]:
         """Return each tier and what it adds to the one before it, with how often its answers equal the logged ones.
 
         :param also: other blocks, whose intervals count where they are wider.
@@ -182,7 +182,7 @@ def displaced(found: Replayed) -> int:
     It happens when a neighbour was served first: a hit stores nothing, so the exact key is never there.
     """
     answer = found.answer
-    at = np.flatnonzero((found.exact_by != NOBODY) & (answer != 0))
+    at = np.flatnonzero((found.exact_by != NO_HIT) & (answer != 0))
     given = answer[at]
     right = answer[found.exact_by[at]] == given
     return int(np.sum(right & (answer[found.served_by[at]] != given)))

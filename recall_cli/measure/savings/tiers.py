@@ -15,7 +15,7 @@ from recall_cli.cache.evidence.evidence import evidence
 from recall_cli.cache.evidence.text_features import facts
 from recall_cli.measure.columns import Workspace, number
 from recall_cli.measure.savings import replay
-from recall_cli.measure.savings.replay import NO_TEXT, NOBODY, Timing, served_by_key
+from recall_cli.measure.savings.replay import NO_HIT, NO_VECTOR, Timing, served_by_key
 from recall_cli.measure.savings.rows import IF_SAMPLED, IN, Rows
 from recall_cli.measure.savings.semantic_replay import Calls, Walked, walk
 from recall_cli.types import Embedder, Policy, Progress, Vector
@@ -90,7 +90,7 @@ class Replayed:
         if self.walked is None:
             return keys
         # Where the neighbour that once kept a key out of the cache no longer serves, the key would have.
-        return np.where(self.walked.served_by == NOBODY, keys, self.walked.served_by)
+        return np.where(self.walked.served_by == NO_HIT, keys, self.walked.served_by)
 
     @property
     def tier(self) -> NDArray[np.uint8]:
@@ -131,7 +131,7 @@ def replay_rows(
     )  # fmt: skip
     for tier, name in ((EXACT, "text"), (NORMALISED, "plain")):
         if tier in tiers:
-            found.pooled[tier] = int(np.sum(served_by_key(numbers(name), time) != NOBODY))
+            found.pooled[tier] = int(np.sum(served_by_key(numbers(name), time) != NO_HIT))
     if semantic is not None:
         _walk(rows, found, semantic, progress)
     elif progress is not None:
@@ -139,7 +139,7 @@ def replay_rows(
     by = np.full(len(row), MISSED, dtype=np.uint8)
     for tier, hit in ((SEMANTIC, found.served_by), (NORMALISED, normal_by), (EXACT, exact_by)):
         if tier in tiers:
-            np.copyto(by, OUTCOME[tier], where=hit != NOBODY)
+            np.copyto(by, OUTCOME[tier], where=hit != NO_HIT)
     outcome[row] = by
     return found
 
@@ -150,7 +150,7 @@ def exact_if_sampled(rows: Rows) -> NDArray[np.int64]:
     row, start, end = _in_order(rows, (kind == IN) | (kind == IF_SAMPLED))
     time = replay.timing(start, end, latency=replay.median_latency(start, end) or 0.0, step=replay.time_step(start))
     keys, _ = number(rows.columns.read("exact")[row])
-    hit: NDArray[np.int64] = row[served_by_key(keys, time) != NOBODY]
+    hit: NDArray[np.int64] = row[served_by_key(keys, time) != NO_HIT]
     return hit
 
 
@@ -174,7 +174,7 @@ def _walk(rows: Rows, found: Replayed, semantic: Semantic, progress: Progress | 
         usable &= np.argsort(np.argsort(first)) < MOST_TEXTS
     found.texts_left_out = int(np.sum(~usable[text] & (partition != 0)))
     chosen = np.flatnonzero(usable)
-    vector = np.full(len(first), NO_TEXT, dtype=np.int32)
+    vector = np.full(len(first), NO_VECTOR, dtype=np.int32)
     vector[chosen] = np.arange(len(chosen))
     vectors = _embed(rows, place[first[chosen]], semantic, progress)
     key = found.normal if NORMALISED in found.tiers else found.key
@@ -211,7 +211,7 @@ def _walk(rows: Rows, found: Replayed, semantic: Semantic, progress: Progress | 
         prompt, _ = number(rows.columns.read("plain" if NORMALISED in found.tiers else "text")[row])
         open_calls = Calls(found.time, prompt, np.zeros_like(walls), vector[text], vectors, refusal=refusal)
         pooled = walk(open_calls, semantic.policy)
-        hit = (pooled.served_by != NOBODY) | (served_by_key(prompt, found.time) != NOBODY)
+        hit = (pooled.served_by != NO_HIT) | (served_by_key(prompt, found.time) != NO_HIT)
         found.pooled[SEMANTIC] = int(np.sum(hit))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recall_cli.measure.columns import Columns
-from recall_cli.measure.savings.replay import NOBODY, time_order
+from recall_cli.measure.savings.replay import NO_HIT, time_order
 from recall_cli.measure.savings.rows import PICO, Rows
 from recall_cli.measure.savings.tiers import BY_EXACT, BY_NORMALISED, BY_SEMANTIC, EXCLUDED, Replayed
 from recall_cli.measure.savings.verdict import DAY_S, HOUR_S, MIN_BLOCKS, ROW_BLOCKS, Blocks
@@ -164,9 +164,9 @@ TIERS = {"hits_exact": BY_EXACT, "hits_normalised": BY_NORMALISED, "hits_semanti
 def traffic_of(rows: Rows, found: Replayed) -> Traffic:
     """Return the columns of a replay."""
     read = rows.columns.read
-    source = np.full(len(rows), NOBODY, dtype=np.int32)
+    source = np.full(len(rows), NO_HIT, dtype=np.int32)
     served = found.served_by
-    hit = np.flatnonzero(served != NOBODY)
+    hit = np.flatnonzero(served != NO_HIT)
     source[found.row[hit]] = found.row[served[hit]]
     return Traffic(
         start=read("start"),
@@ -186,7 +186,7 @@ def lookups(rows: Rows, found: Replayed) -> int:
     if found.walked is None:
         return 0
     texts = rows.columns.read("partition")[found.row] != 0
-    by_key = (found.walked.served_by != NOBODY) & np.isnan(found.walked.similarity)
+    by_key = (found.walked.served_by != NO_HIT) & np.isnan(found.walked.similarity)
     return int(np.sum(texts & ~by_key))
 
 

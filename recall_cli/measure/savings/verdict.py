@@ -104,7 +104,7 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class VerdictInputs:
     """What the verdict rests on."""
 
     requests: int
@@ -159,7 +159,7 @@ def leans(hits: int, same_instant: Mapping[str, Any]) -> bool:
     return bool(same_instant["hits"] > MIN_SHARE * hits)
 
 
-def verdict(facts: Facts) -> str:
+def verdict(facts: VerdictInputs) -> str:
     """Return one sentence: worth it, not worth it, or not enough data, and why."""
     without = _without_dollars(facts)
     if without:
@@ -168,7 +168,7 @@ def verdict(facts: Facts) -> str:
     return _by_dollars(facts) + (estimated if facts.estimated >= MIN_ESTIMATED else "")
 
 
-def _without_dollars(facts: Facts) -> str:
+def _without_dollars(facts: VerdictInputs) -> str:
     """Return the verdict when it needs no sum of what was saved, else ""."""
     if facts.kept_once:
         return (
@@ -210,7 +210,7 @@ def _without_dollars(facts: Facts) -> str:
     return ""
 
 
-def _unseen(facts: Facts, priced: bool) -> str:
+def _unseen(facts: VerdictInputs, priced: bool) -> str:
     """Return the verdict where what the log does not show could turn any other, else ""."""
     few = facts.cacheable < MIN_CACHEABLE and 2 * facts.unseen >= facts.requests
     hidden = priced and facts.cacheable_spend < MIN_SHARE * facts.spend <= facts.cacheable_spend + facts.unseen_spend
@@ -223,7 +223,7 @@ def _unseen(facts: Facts, priced: bool) -> str:
     )
 
 
-def _by_dollars(facts: Facts) -> str:
+def _by_dollars(facts: VerdictInputs) -> str:
     exact_pays = facts.exact_interval[0] > 0 and facts.exact_saved >= MIN_SHARE * facts.spend
     both_pay = facts.saved_interval[0] > 0 and facts.saved >= MIN_SHARE * facts.spend
     if exact_pays:
@@ -250,19 +250,19 @@ def _by_dollars(facts: Facts) -> str:
     return f"Worth it only if the semantic answers hold: {_exact(facts)}{_semantic(facts)}{_costs(facts)}."
 
 
-def _even(facts: Facts) -> str:
+def _even(facts: VerdictInputs) -> str:
     """Return what a negative verdict already grants, by the most doubtful tier that adds anything."""
     if _added(facts) > 0:
         return "even if every semantic answer held, "
     return "even if case, spaces and closing marks meant nothing, " if facts.normalised_saved > 0 else ""
 
 
-def _added(facts: Facts) -> float:
+def _added(facts: VerdictInputs) -> float:
     """Return the dollars that the semantic tier adds; sums kept to MAX_DIGITS leave no dust behind."""
     return round(facts.saved - facts.exact_saved - facts.normalised_saved, MAX_DIGITS)
 
 
-def _costs(facts: Facts) -> str:
+def _costs(facts: VerdictInputs) -> str:
     """Return what the semantic tier leaves once it is paid for; "" when no cost was named."""
     added = _added(facts)
     if not facts.costs or added <= 0:
@@ -273,13 +273,13 @@ def _costs(facts: Facts) -> str:
     return f"; of what it adds the costs named take {usd(facts.costs)}"
 
 
-def _keys_pay(facts: Facts) -> bool:
+def _keys_pay(facts: VerdictInputs) -> bool:
     """Return whether keys that ignore spelling make the exact ones pay."""
     sure = max(facts.exact_interval[0], facts.normalised_interval[0]) > 0
     return sure and facts.exact_saved + facts.normalised_saved >= MIN_SHARE * facts.spend
 
 
-def _exact(facts: Facts) -> str:
+def _exact(facts: VerdictInputs) -> str:
     if not facts.exact_saved:
         return "exact matching alone saves nothing"
     bound = "at most " if facts.unordered else ""
@@ -289,30 +289,30 @@ def _exact(facts: Facts) -> str:
     return f"exact matching alone saves {bound}{_of_spend(facts.exact_saved, facts)} {sure}{wide}"
 
 
-def _negative(facts: Facts) -> str:
+def _negative(facts: VerdictInputs) -> str:
     """Return the verdict when little or nothing is saved: it takes times that tell which call came first."""
     return "Not enough data" if _tied(facts) else "Not worth it"
 
 
-def _tied(facts: Facts) -> str:
+def _tied(facts: VerdictInputs) -> str:
     """Return what a negative verdict would miss, were equal start times no sign that the calls ran at once."""
     if facts.tied < MIN_SHARE * facts.cacheable or not facts.tied:
         return ""
     return f"; {facts.tied:,} repeat a call of the same start time and would be answered had they come after it"
 
 
-def _semantic(facts: Facts) -> str:
+def _semantic(facts: VerdictInputs) -> str:
     """Return what the tiers add to exact matching, and how far the log vouches for the semantic one."""
     return _normalised(facts) + _neighbours(facts)
 
 
-def _normalised(facts: Facts) -> str:
+def _normalised(facts: VerdictInputs) -> str:
     share = facts.normalised_saved / facts.spend if facts.spend else 0.0
     added = f"{usd(facts.normalised_saved)} ({_percent(share)})"
     return f"; ignoring case, spaces and closing marks adds {added}" if facts.normalised_saved > 0 else ""
 
 
-def _neighbours(facts: Facts) -> str:
+def _neighbours(facts: VerdictInputs) -> str:
     added, answers = _added(facts), facts.semantic_answers
     if added <= 0:
         return ""
@@ -329,7 +329,7 @@ def _neighbours(facts: Facts) -> str:
     return f"{tier} adds up to {sum_added} if every one of its answers holds: {equal}"
 
 
-def _doubtful(facts: Facts) -> bool:
+def _doubtful(facts: VerdictInputs) -> bool:
     """Return whether the log shows that too many semantic answers are wrong, or fails to show that they are not.
 
     Where rules have judged the answers, what they found counts, and with it what they could not tell: that may be
@@ -353,7 +353,7 @@ def _rest(judged: Judged | None) -> str:
     return f", and by rules {between(low, high)} are wrong{unsure}"
 
 
-def _kept_out(facts: Facts, otherwise: str = ", unless") -> str:
+def _kept_out(facts: VerdictInputs, otherwise: str = ", unless") -> str:
     """Return what keeps requests out; for sampled ones also what admitting them would bring."""
     if facts.sampled is None:
         reason = facts.main_exclusion
@@ -372,7 +372,7 @@ def _kept_out(facts: Facts, otherwise: str = ", unless") -> str:
     )
 
 
-def _of_spend(amount: float, facts: Facts) -> str:
+def _of_spend(amount: float, facts: VerdictInputs) -> str:
     return f"{usd(amount)} of the {usd(facts.spend)} spent ({_percent(amount / facts.spend)})"
 
 

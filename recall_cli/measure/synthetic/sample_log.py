@@ -37,7 +37,7 @@ TOOL, TAKES = "find_order", {"type": "object", "properties": {}}
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class MadeCall:
     """One request and its answer, before they are written in an API's words."""
 
     model: str
@@ -76,7 +76,7 @@ def _times(definition: Mapping[str, Any], n: int, rng: np.random.Generator) -> l
     return times
 
 
-def _help_desk(definition: Mapping[str, Any], n: int, rng: np.random.Generator) -> Iterator[Call]:
+def _help_desk(definition: Mapping[str, Any], n: int, rng: np.random.Generator) -> Iterator[MadeCall]:
     desk = definition["help-desk"]
     assistants: Sequence[Mapping[str, Any]] = desk["assistant"]
     shares = np.asarray([assistant["share"] for assistant in assistants])
@@ -98,7 +98,7 @@ def _help_desk(definition: Mapping[str, Any], n: int, rng: np.random.Generator) 
             name, text = follow_up(item.asked, rng)
             turns += _turns(text)
             answer = _worded(f"{definition['follow'][name]} {said(item.asked)}", text)
-        yield Call(
+        yield MadeCall(
             assistant["model"],
             pick(rng, assistant["tenants"]),
             assistant["system"],
@@ -118,7 +118,7 @@ def _answerable(rng: np.random.Generator, **how: Any) -> Iterator[TextItem]:
     return (item for item in asked if has_answer(item.asked))
 
 
-def _summaries(definition: Mapping[str, Any], n: int, rng: np.random.Generator) -> Iterator[Call]:
+def _summaries(definition: Mapping[str, Any], n: int, rng: np.random.Generator) -> Iterator[MadeCall]:
     desk = definition["summaries"]
     least, most = desk["exchanges"]
     items = _answerable(rng, one_offs=1.0)
@@ -126,7 +126,7 @@ def _summaries(definition: Mapping[str, Any], n: int, rng: np.random.Generator) 
         talk = list(islice(items, int(rng.integers(least, most + 1))))
         lines = [f"Customer: {item.text}\nAgent: {said(item.asked)}" for item in talk]
         first, last = said(talk[0].asked), said(talk[-1].asked)
-        yield Call(
+        yield MadeCall(
             desk["model"],
             pick(rng, desk["tenants"]),
             desk["system"],
@@ -135,7 +135,7 @@ def _summaries(definition: Mapping[str, Any], n: int, rng: np.random.Generator) 
         )
 
 
-_CALLS: Mapping[str, Callable[[Mapping[str, Any], int, np.random.Generator], Iterator[Call]]] = {
+_CALLS: Mapping[str, Callable[[Mapping[str, Any], int, np.random.Generator], Iterator[MadeCall]]] = {
     "help-desk": _help_desk,
     "summaries": _summaries,
 }
@@ -156,11 +156,11 @@ def _tokens(*texts: str) -> int:
     return sum(map(len, texts)) // CHARS_PER_TOKEN + 1
 
 
-def _asked_tokens(call: Call) -> int:
+def _asked_tokens(call: MadeCall) -> int:
     return _tokens(call.system, *(turn["content"] for turn in call.turns))
 
 
-def _chat(call: Call) -> dict[str, Any]:
+def _chat(call: MadeCall) -> dict[str, Any]:
     """Return the bodies of OpenAI's chat completions."""
     request = {
         "model": call.model,
@@ -175,7 +175,7 @@ def _chat(call: Call) -> dict[str, Any]:
     return {"request": request, "response": response}
 
 
-def _messages(call: Call) -> dict[str, Any]:
+def _messages(call: MadeCall) -> dict[str, Any]:
     """Return the bodies of Anthropic's messages."""
     request = {
         "model": call.model,

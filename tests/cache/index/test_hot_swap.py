@@ -13,7 +13,7 @@ import pytest
 from recall_cli.cache.index.auto import AutoIndex
 from recall_cli.cache.index.exact import ExactIndex
 from recall_cli.cache.index.hnsw import HnswIndex
-from recall_cli.cache.index.hot_swap import Relay, _relays, _stop_all
+from recall_cli.cache.index.hot_swap import SwappableIndex, _relays, _stop_all
 
 DIM = 16
 
@@ -25,7 +25,7 @@ def rows():
 
 
 def test_changes_during_a_hand_over_reach_the_successor(rows):
-    relay, gate, started = Relay(ExactIndex(DIM)), threading.Event(), threading.Event()
+    relay, gate, started = SwappableIndex(ExactIndex(DIM)), threading.Event(), threading.Event()
     relay.add(np.arange(1_000), rows[:1_000])
     old = relay._engine
 
@@ -53,7 +53,7 @@ def test_changes_during_a_hand_over_reach_the_successor(rows):
 
 
 def test_a_failing_successor_leaves_the_engine_in_service(rows, caplog):
-    relay = Relay(ExactIndex(DIM))
+    relay = SwappableIndex(ExactIndex(DIM))
     relay.add(np.arange(10), rows[:10])
 
     def make():
@@ -164,7 +164,7 @@ def test_the_scan_is_prepared_before_it_is_needed(rows, monkeypatch):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_child_forked_during_a_rebuild_goes_on(rows):
-    relay, gate, started = Relay(ExactIndex(DIM)), threading.Event(), threading.Event()
+    relay, gate, started = SwappableIndex(ExactIndex(DIM)), threading.Event(), threading.Event()
     relay.add(np.arange(100), rows[:100])
 
     def make():
@@ -193,7 +193,7 @@ def test_a_child_forked_during_a_rebuild_goes_on(rows):
 
 
 def test_the_end_of_the_process_ends_building(rows):
-    relay, started = Relay(ExactIndex(DIM)), threading.Event()
+    relay, started = SwappableIndex(ExactIndex(DIM)), threading.Event()
     relay.add(np.arange(2_000), rows)
     filled = []
 
@@ -226,7 +226,7 @@ def test_the_end_of_the_process_ends_building(rows):
 
 
 def test_a_long_log_is_replayed_without_stopping_the_writers(rows):
-    relay, gate, started = Relay(ExactIndex(DIM)), threading.Event(), threading.Event()
+    relay, gate, started = SwappableIndex(ExactIndex(DIM)), threading.Event(), threading.Event()
     blocked = []
 
     class Watching(ExactIndex):

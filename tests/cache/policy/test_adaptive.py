@@ -14,7 +14,7 @@ from recall_cli.cache.policy import risk_model
 from recall_cli.cache.policy.adaptive import AdaptivePolicy
 from recall_cli.cache.policy.risk_bound import NOTHING, BayesBound
 from recall_cli.cache.policy.risk_model import FIELDS, Prior
-from recall_cli.cache.policy.state import UNKNOWN, Promise, Ring, Space
+from recall_cli.cache.policy.state import UNKNOWN, DecisionLog, NamespaceState, Promise
 from recall_cli.errors import UsageError
 from recall_cli.types import Evidence
 
@@ -330,13 +330,13 @@ def test_a_wrong_label_never_allows_more(right: int, wrong: int) -> None:
 
 @given(held=st.integers(1, 250), size=st.integers(1, 120), other=st.integers(1, 120))
 def test_a_ring_of_another_size_keeps_the_latest(held: int, size: int, other: int) -> None:
-    ring = Ring(size)
+    ring = DecisionLog(size)
     for ticket in range(held):
         slot = ticket % size
         ring.write_space(ring.spaces, 4 * slot, ticket)
         ring.labels[slot] = ticket % 3
         ring.next += 1
-    again = Ring.load(json.loads(json.dumps(ring.state())), other)
+    again = DecisionLog.load(json.loads(json.dumps(ring.state())), other)
     kept = list(range(held))[-min(size, other, held) :]
     assert again.column("spaces").tolist() == kept
     assert again.column("labels").tolist() == [ticket % 3 for ticket in kept]
@@ -344,7 +344,7 @@ def test_a_ring_of_another_size_keeps_the_latest(held: int, size: int, other: in
 
 @given(wrong=st.lists(st.booleans(), max_size=200))
 def test_right_audits_alone_never_raise_the_alarm(wrong: list[bool]) -> None:
-    promise, space = Promise(0.01, 0.9, 0.05), Space(0)
+    promise, space = Promise(0.01, 0.9, 0.05), NamespaceState(0)
     for w in wrong:
         space.audited(promise, int(w))
     assert space.retreat % 2 == 0
@@ -354,7 +354,7 @@ def test_right_audits_alone_never_raise_the_alarm(wrong: list[bool]) -> None:
 
 @given(z=st.floats(-10, 10), limit=st.floats(-10, 10), wrong=st.lists(st.booleans(), max_size=50))
 def test_misses_raise_doubt_only_near_the_cutoff_and_only_when_wrong(z: float, limit: float, wrong: list[bool]) -> None:
-    promise, space = Promise(0.01, 0.9, 0.05), Space(0)
+    promise, space = Promise(0.01, 0.9, 0.05), NamespaceState(0)
     for w in wrong:
         before = space.retreat
         space.missed(promise, z, limit, int(w))

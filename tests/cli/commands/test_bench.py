@@ -30,7 +30,7 @@ PERCENTILES = ("embed_us", "embed_first_seen_us", "search_us", "lookup_us", "loo
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    return bench.run(bench.Plan(entries=(300, 200), lookups=60, warmup=5, reference=True))
+    return bench.run(bench.BenchPlan(entries=(300, 200), lookups=60, warmup=5, reference=True))
 
 
 def test_the_document_has_the_columns_of_the_blueprint(result: Result) -> None:
@@ -99,7 +99,7 @@ def test_document_round_trips(result: Result) -> None:
 
 
 def test_equal_seeds_give_equal_answers() -> None:
-    one, two = (bench.run(bench.Plan(embedders=("static",), lookups=5, warmup=0, seed=3)) for _ in "ab")
+    one, two = (bench.run(bench.BenchPlan(embedders=("static",), lookups=5, warmup=0, seed=3)) for _ in "ab")
     for key in ("hits", "false_hits", "semantic_hits"):
         assert one.rows[0][key] == two.rows[0][key]
     assert one.summary["by_kind"] == two.summary["by_kind"]
@@ -178,7 +178,7 @@ def test_with_a_store_the_users_entries_stay(capsys: pytest.CaptureFixture[str],
 
 @pytest.fixture(scope="module")
 def adaptive() -> Result:
-    return bench.run(bench.Plan(lookups=60, warmup=5, policy="adaptive", target=0.05))
+    return bench.run(bench.BenchPlan(lookups=60, warmup=5, policy="adaptive", target=0.05))
 
 
 def test_a_taught_policy_is_timed_beside_the_static_cutoff(adaptive: Result) -> None:
@@ -241,7 +241,9 @@ def test_a_store_keeps_the_policy_it_has(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.db", embedder=embedder)
     store.save("policy", taught.state())
     store.close()
-    found = bench.run(bench.Plan(store=str(tmp_path / "s.db"), lookups=5, warmup=0, policy="adaptive", target=0.05))
+    found = bench.run(
+        bench.BenchPlan(store=str(tmp_path / "s.db"), lookups=5, warmup=0, policy="adaptive", target=0.05)
+    )
     assert found.rows[0]["semantic_hits"] > 0  # the bench's own policy, not the store's cold one
     store = SqliteStore(tmp_path / "s.db", embedder=embedder)
     assert store.saved("policy") == json.loads(json.dumps(taught.state()))
@@ -251,5 +253,5 @@ def test_a_store_keeps_the_policy_it_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mistake", [{"policy": "naive"}, {"policy": "adaptive", "target": 0.9}])
 def test_policies_that_cannot_be_benched(mistake: dict[str, object]) -> None:
     with pytest.raises(UsageError) as raised:
-        bench.run(bench.Plan(embedders=("hash-v1",), lookups=5, warmup=0, **mistake))  # type: ignore[arg-type]
+        bench.run(bench.BenchPlan(embedders=("hash-v1",), lookups=5, warmup=0, **mistake))  # type: ignore[arg-type]
     assert raised.value.hint

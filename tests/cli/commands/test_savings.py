@@ -17,7 +17,7 @@ import pytest
 from recall_cli.cli.app import main
 from recall_cli.cli.commands.savings import savings, view
 from recall_cli.cli.render.blocks import Line, Table
-from recall_cli.measure.savings.savings import Plan, run
+from recall_cli.measure.savings.savings import SavingsPlan, run
 from recall_cli.measure.savings.wording import REASONS
 
 LONG_MODEL = "anthropic/claude-a-model-with-a-name-that-does-not-fit-beside-numbers"
@@ -111,7 +111,7 @@ def test_rows_say_of_what_and_how_sure(tmp_path: Path, capsys: pytest.CaptureFix
     assert sum(hits[:3]) == hits[3]
     assert min(hits) > 0
     assert "at tau 0.8, of 40 cacheable; low, high: 95 % interval" in out
-    summary = run(Plan([str(tmp_path / "log")])).summary
+    summary = run(SavingsPlan([str(tmp_path / "log")])).summary
     for name, tier, n in zip(ROWS, ("exact", "normalised", "semantic"), hits, strict=False):
         equal = summary["tiers"][tier]["answers_equal"]
         assert equal["n"] == n
@@ -181,7 +181,7 @@ def test_the_tables_fit_80_columns(
     pairs = [one for model in models for one in semantic_pairs(400, model=model)]
     path = tmp_path / "log"
     path.write_text("\n".join(map(json.dumps, pairs)))
-    result = run(Plan([str(path)]))
+    result = run(SavingsPlan([str(path)]))
     # Figures of a larger log than a test should replay.
     result.summary["cacheable"] = 456_789
     for tier in result.summary["tiers"].values():
@@ -257,11 +257,11 @@ def test_csv_has_a_row_a_model(log: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_view_ends_in_the_verdict(log: Path) -> None:
-    blocks = view(run(Plan([str(log)], embedder="hash-v1")))
+    blocks = view(run(SavingsPlan([str(log)], embedder="hash-v1")))
     assert [type(block) for block in blocks[:11]] == [Line, *[Table] * 10]
     assert isinstance(blocks[-1], Line)
     assert blocks[-1].text.startswith("Not enough data")
-    everything = view(run(Plan([str(log)], embedder="hash-v1", allow_sampled=True)))
+    everything = view(run(SavingsPlan([str(log)], embedder="hash-v1", allow_sampled=True)))
     assert "What no cache may answer, and why" not in [b.title for b in everything if isinstance(b, Table)]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from recall_cli.cli.app import main
 from recall_cli.measure.savings import savings as measured
-from recall_cli.measure.savings.savings import Plan
+from recall_cli.measure.savings.savings import SavingsPlan
 
 WAYS = ("How do I reset my password?", "how do i reset my password", "How can I reset my password?")
 DAY_S = 86_400
@@ -141,7 +141,7 @@ def test_logged_costs_beside_our_prices(tmp_path: Path) -> None:
     rows = [{**row, "cost_usd": cost} for row, cost in zip(paraphrases(4), costs, strict=True)]
     path.write_text("\n".join(map(json.dumps, rows)))
     money = measured.MoneyPlan(price=("ours=2,10",))
-    result = measured.run(Plan([str(path)], embedder="hash-v1", money=money))
+    result = measured.run(SavingsPlan([str(path)], embedder="hash-v1", money=money))
     bill = result.summary["reconciliation"]
     assert (bill["rows"], bill["rows_differing"]) == (3, 1)
     assert bill["gap"] == pytest.approx(0.009 / 0.012 - 1)

@@ -11,7 +11,7 @@ import pytest
 
 from recall_cli.cli.app import main
 from recall_cli.logs import files as reader
-from recall_cli.measure.savings.savings import Plan, run
+from recall_cli.measure.savings.savings import SavingsPlan, run
 
 T = 1_767_225_600
 
@@ -189,7 +189,7 @@ def test_files_are_named_by_what_they_hold(tmp_path: Path) -> None:
     for name in files:
         with gzip.open(name, "rt") if name.endswith(".gz") else open(name) as file:
             texts[name] = [json.loads(line) for line in file]
-    result = run(Plan(files, tau=0.5))
+    result = run(SavingsPlan(files, tau=0.5))
     for pair in result.summary["to_check"]:
         asked = texts[pair["file"]][pair["line"] - 1]
         served = texts[pair["served_from_file"]][pair["served_from_line"] - 1]
@@ -216,7 +216,7 @@ def test_progress_ends_at_its_total_and_never_passes_it(
                     file.write("\n" + json.dumps(call("Late.", 9e5)))
 
     size = sum(Path(name).stat().st_size for name in files)
-    run(Plan(logs, tiers="exact"), progress=progress)
+    run(SavingsPlan(logs, tiers="exact"), progress=progress)
     assert {total for _, total in seen} == {size}
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1][0] == size

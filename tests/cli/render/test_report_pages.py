@@ -14,7 +14,7 @@ from recall_cli.cli.app import main
 from recall_cli.cli.commands import ann, bench, hub_eval
 from recall_cli.cli.commands import eval as evaluation
 from recall_cli.cli.render.html import Page, html
-from recall_cli.cli.render.svg import WIDTH, Axis, Chart, Cloud, LineChart, Mark, PlaneChart, StackChart, svg
+from recall_cli.cli.render.svg import WIDTH, Axis, Chart, LineChart, Mark, PointSeries, ScatterChart, StackChart, svg
 from recall_cli.measure.result import load
 from tests.cli.render.test_html import EVIL, Reader
 
@@ -93,7 +93,7 @@ def test_an_ann_page_names_the_fastest_that_finds_enough() -> None:
     (chosen,) = result.summary["chosen"]
     assert f"{chosen['p50_us']:,.0f} us" in ann.PAGE.lead(result)
     (chart,) = ann.PAGE.charts(result)
-    assert isinstance(chart, PlaneChart)
+    assert isinstance(chart, ScatterChart)
     marks = [mark for cloud in chart.clouds for mark in cloud.marks]
     assert sum(mark.hollow for mark in marks) == sum(not row["holds"] for row in result.rows)
 
@@ -103,13 +103,13 @@ def test_an_eval_page_says_whether_the_promise_held() -> None:
     assert "the promise was broken" in evaluation.PAGE.lead(broken)
     assert "kept its promise on 7 of 7 workloads" in evaluation.PAGE.lead(kept)
     for chart in evaluation.PAGE.charts(broken):
-        assert isinstance(chart, PlaneChart)
+        assert isinstance(chart, ScatterChart)
         assert chart.targets == (0.01, 0.02, 0.05)
 
 
 def test_a_hub_page_draws_the_weight_where_it_was_fitted() -> None:
     result = load(str(RESULTS / "hub.json"))
-    curves = [chart for chart in hub_eval.PAGE.charts(result) if isinstance(chart, PlaneChart)]
+    curves = [chart for chart in hub_eval.PAGE.charts(result) if isinstance(chart, ScatterChart)]
     assert len(curves) == sum("fit" in learned for learned in result.summary["hubs"].values())
     for chart, learned in zip(curves, result.summary["hubs"].values(), strict=True):
         assert chart.clouds[1].marks[0].x == learned["fit"]["alpha"]
@@ -125,7 +125,9 @@ def test_planes_are_well_formed_whatever_lies_beyond_their_ends(
 ) -> None:
     axis = Axis(words, (0.0, 1.0), (0.0, 0.5, 1.0), lambda value: f"{value:.2f} {words}", lambda value: value**0.5)
     drawn = tuple(Mark(x, y, (x - 1, x + 1), (y, y), words, hollow) for x, y, hollow in marks)
-    chart = PlaneChart(words, (Cloud(words, drawn), Cloud("b", drawn, 1, joined=True)), axis, axis, (0.5,), words)
+    chart = ScatterChart(
+        words, (PointSeries(words, drawn), PointSeries("b", drawn, 1, joined=True)), axis, axis, (0.5,), words
+    )
     inside(chart)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from recall_cli.hub.api.errors import Refusal
+from recall_cli.hub.api.errors import ApiError
 from recall_cli.hub.api.question import read_question
 from recall_cli.hub.models import LONGEST_QUESTION, MOST, Level, Question
 
@@ -42,21 +42,21 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("body", "field"), WRONG)
 def test_what_breaks_the_contract_is_refused_by_the_fields_name(body: dict[str, Any], field: str) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         read_question(body)
     assert (refused.value.status, refused.value.field) == (400, field)
 
 
 @pytest.mark.parametrize("body", [None, [], "question", 3, True])
 def test_a_body_that_is_no_object_is_refused(body: object) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         read_question(body)
     assert refused.value.status == 400
 
 
 @pytest.mark.parametrize("text", ["", "  \n\t", "\u2003"])
 def test_an_empty_question_is_well_formed_and_cannot_be_answered(text: str) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         read_question({"question": text})
     assert (refused.value.status, refused.value.field) == (422, "question")
 

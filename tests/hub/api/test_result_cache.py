@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_cli.hub.api.access import BURST_S, Rate
-from recall_cli.hub.api.ask import Flight, Flights
-from recall_cli.hub.api.errors import Refusal
+from recall_cli.hub.api.ask import Flights, SharedQuestion
+from recall_cli.hub.api.errors import ApiError
 from recall_cli.hub.api.result_cache import ResultCache
 from recall_cli.hub.models import Answer, HubInfo, Level, Match, Passage, Question, Source, Visibility
 
@@ -130,7 +130,7 @@ def run(work: Any) -> Any:
 def test_all_who_follow_get_all_steps_whenever_they_come() -> None:
     async def main() -> None:
         go, first, last = asyncio.Event(), answer("first"), answer("last")
-        flight = Flight(steps(first, last, pause=go))
+        flight = SharedQuestion(steps(first, last, pause=go))
         early = asyncio.ensure_future(collect(flight))
         await asyncio.sleep(0)
         late = asyncio.ensure_future(collect(flight))
@@ -142,7 +142,7 @@ def test_all_who_follow_get_all_steps_whenever_they_come() -> None:
     run(main())
 
 
-async def collect(flight: Flight) -> list[Answer]:
+async def collect(flight: SharedQuestion) -> list[Answer]:
     async with aclosing(flight.follow()) as following:
         return [step async for step in following]
 
@@ -150,7 +150,7 @@ async def collect(flight: Flight) -> list[Answer]:
 def test_a_computation_ends_with_its_last_follower() -> None:
     async def main() -> None:
         never = asyncio.Event()
-        flight = Flight(steps(answer(), pause=never))
+        flight = SharedQuestion(steps(answer(), pause=never))
         followers = [asyncio.ensure_future(collect(flight)) for _ in range(2)]
         await asyncio.sleep(0)
         followers[0].cancel()
@@ -167,7 +167,7 @@ def test_a_computation_ends_with_its_last_follower() -> None:
 
 def test_a_failure_reaches_all_who_follow() -> None:
     async def main() -> None:
-        flight = Flight(steps(answer(), fault=ValueError("broken")))
+        flight = SharedQuestion(steps(answer(), fault=ValueError("broken")))
         got = await asyncio.gather(collect(flight), collect(flight), return_exceptions=True)
         assert [str(error) for error in got] == ["broken", "broken"]
 
@@ -201,12 +201,12 @@ def test_a_bucket_empties_and_fills_again() -> None:
     rate = Rate(2.0, clock=clock)
     for _ in range(int(2 * BURST_S)):
         rate.take("bob", "docs")
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         rate.take("bob", "docs")
     assert refused.value.retry_s == pytest.approx(0.5)
     clock.now += 0.5
     rate.take("bob", "docs")
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         rate.take("bob", "docs")
     rate.take("eve", "docs")
     rate.take("bob", "wiki")
@@ -215,7 +215,7 @@ def test_a_bucket_empties_and_fills_again() -> None:
     while taken < 100:
         try:
             rate.take("bob", "docs")
-        except Refusal:
+        except ApiError:
             break
         taken += 1
     assert taken == 2 * BURST_S, "a long silence fills no more than one bucket"

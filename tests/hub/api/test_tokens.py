@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recall_cli.errors import InputError, StoreError, UsageError
-from recall_cli.hub.api.errors import INGEST, RECALL, Refusal
+from recall_cli.hub.api.errors import INGEST, RECALL, ApiError
 from recall_cli.hub.api.tokens import (
     LEEWAY_S,
     LONGEST_S,
@@ -37,7 +37,7 @@ from recall_cli.hub.models import TOKEN_S, HubInfo, Visibility
 from recall_cli.hub.stores.folder import HubFolder
 from recall_cli.hub.stores.open import HubStore
 from recall_cli.hub.stores.pg_hubs import PostgresHubs
-from recall_cli.hub.stores.signing_keys import KeyRing, Ring
+from recall_cli.hub.stores.signing_keys import KeyRing, KeyStore
 
 BASE = "https://hub.example.org"
 
@@ -50,7 +50,7 @@ def ring(tmp_path: Path) -> Iterator[KeyRing]:
 
 
 @pytest.fixture(params=["folder", "database"])
-def any_ring(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ring]:
+def any_ring(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KeyStore]:
     """What signs and verifies, wherever it is kept."""
     place: HubStore = HubFolder(tmp_path)
     if request.param == "database":
@@ -59,7 +59,7 @@ def any_ring(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ring]:
         yield ring
 
 
-def test_one_contract_for_all_rings(any_ring: Ring) -> None:
+def test_one_contract_for_all_rings(any_ring: KeyStore) -> None:
     first, secret = any_ring.signing()
     assert any_ring.signing() == (first, secret)
     assert any_ring.secret(first) == secret
@@ -190,7 +190,7 @@ MATRIX: dict[str, tuple[Callable[[Tokens, Minted], str], str]] = {
 def test_what_is_not_ours_now_is_refused(tokens: Tokens, case: str) -> None:
     make, why = MATRIX[case]
     token = make(tokens, tokens.mint("ann", ["docs"]))
-    with pytest.raises(Refusal, match=why) as refused:
+    with pytest.raises(ApiError, match=why) as refused:
         tokens.verify(token)
     assert (refused.value.status, refused.value.code) == (401, "invalid_token")
 
@@ -245,7 +245,7 @@ def test_another_process_rotates_and_revokes_under_a_running_server(tokens: Toke
         "ring = KeyRing(Path(sys.argv[1])); ring.revoke(sys.argv[2], float(sys.argv[3])); ring.rotate()"
     )
     subprocess.run([sys.executable, "-c", code, str(tokens.ring.path), minted.jti, str(minted.expires)], check=True)
-    with pytest.raises(Refusal, match="revoked"):
+    with pytest.raises(ApiError, match="revoked"):
         tokens.verify(minted.token)
     assert tokens.verify(kept.token).subject == "ann"
     assert len(tokens.ring.live()) == 2
@@ -269,14 +269,14 @@ def test_no_wrong_clock_brings_a_revoked_token_back(tokens: Tokens, monkeypatch:
             tokens.revoke(other.token)
     tokens.ring.rotate()
     for token in (minted, other):
-        with pytest.raises(Refusal, match="revoked"):
+        with pytest.raises(ApiError, match="revoked"):
             tokens.verify(token.token)
 
 
 def test_a_token_is_revoked_by_its_id_too(tokens: Tokens) -> None:
     minted = tokens.mint("ann", ["docs"])
     tokens.revoke(f" {minted.jti}\n")
-    with pytest.raises(Refusal, match="revoked"):
+    with pytest.raises(ApiError, match="revoked"):
         tokens.verify(minted.token)
 
 
@@ -325,7 +325,7 @@ def test_what_no_token_can_say_is_not_minted(tokens: Tokens, wrong: dict[str, An
 def test_any_text_is_refused_and_breaks_nothing(text: str) -> None:
     tokens = Tokens(NoKeys(), BASE)  # type: ignore[arg-type]
     for token in (text, f"{text}.{text}.{text}", base64.urlsafe_b64encode(text.encode()).decode() + ".e30.e30"):
-        with pytest.raises(Refusal):
+        with pytest.raises(ApiError):
             tokens.verify(token)
 
 
@@ -344,7 +344,7 @@ def test_a_bearer_is_read(headers: list[str], token: str | None) -> None:
 
 @pytest.mark.parametrize("headers", [["Basic abc"], ["Bearer"], ["Bearer "], [""], ["Bearer a", "Bearer b"]])
 def test_another_credential_is_refused(headers: list[str]) -> None:
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         read_bearer(headers)
 
 
@@ -364,13 +364,13 @@ def test_a_base_url_has_one_spelling() -> None:
 
 
 def test_a_challenge_says_where_to_look_and_nothing_that_breaks_out() -> None:
-    refusal = Refusal(401, "invalid_token", 'a "quoted\\" word', scope=RECALL)
+    refusal = ApiError(401, "invalid_token", 'a "quoted\\" word', scope=RECALL)
     said = challenge(refusal, f"{BASE}/.well-known/x")
     assert said == (
         'Bearer error="invalid_token", error_description="a \'quoted\'\' word", '
         f'resource_metadata="{BASE}/.well-known/x", scope="hub:recall"'
     )
-    assert "error" not in challenge(Refusal(401, "token_required", "bring one"), "u")
+    assert "error" not in challenge(ApiError(401, "token_required", "bring one"), "u")
 
 
 def test_keys_whose_damage_cannot_even_be_quoted_are_told(tmp_path: Path) -> None:

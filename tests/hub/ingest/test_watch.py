@@ -19,7 +19,7 @@ from recall_cli.hub.ingest.documents import ReadPage
 from recall_cli.hub.ingest.sources import File
 from recall_cli.hub.ingest.watch import UNSETTLED_S, Refresh, Watch, watch_hub
 from recall_cli.hub.models import Document, NoSuchHub, Report
-from recall_cli.hub.session import Pulse, read_pulse, write_pulse
+from recall_cli.hub.session import WatchStatus, read_pulse, write_pulse
 from recall_cli.hub.stores.folder import make_hub, open_hub, remove_hub
 from recall_cli.hub.stores.local import EmbeddedEngine
 
@@ -243,7 +243,7 @@ def test_a_write_that_failed_is_tried_again(
 
 def test_a_sign_of_life_has_its_age(tmp_path: Path) -> None:
     assert read_pulse(tmp_path, now=5.0) is None
-    write_pulse(tmp_path, Pulse("docs", 3.0, 2.0, 1.5, 4.0))
+    write_pulse(tmp_path, WatchStatus("docs", 3.0, 2.0, 1.5, 4.0))
     assert read_pulse(tmp_path, now=5.0) == {
         "source": "docs", "looked": 3.0, "refreshed": 2.0, "lag_s": 1.5, "slowest_lag_s": 4.0, "looked_ago_s": 2.0,
     }  # fmt: skip

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from recall_cli.errors import InputError, UsageError
 from recall_cli.logs.formats.registry import NAMES
 from recall_cli.logs.read import read_log, read_logs
-from recall_cli.logs.report import Tally
+from recall_cli.logs.report import ReadReport
 from recall_cli.types import LogRecord, Usage
 from tests.logs.log_writers import CALLS, WRITERS, Known, Written, money, pairs
 
@@ -29,7 +29,7 @@ CONTAINED = ("llm_db", "llm_turns_db", "recall_store", "langfuse_events", "langs
 """Writers of documents, tables and databases, which are no lines."""
 
 
-def balanced(tally: Tally) -> bool:
+def balanced(tally: ReadReport) -> bool:
     return tally.lines == tally.records + tally.skipped.total() + tally.merged.total()
 
 
@@ -65,7 +65,7 @@ def test_every_format_has_a_writer() -> None:
 @pytest.mark.parametrize(("name", "write"), CASES)
 def test_round_trip(name: str, write: Writer, tmp_path: Path) -> None:
     written = write(CALLS, tmp_path)
-    tally = Tally()
+    tally = ReadReport()
     records = list(read_logs([str(path) for path in written.paths], tally))
     assert (tally.faults, tally.repaired, tally.bad_times, tally.bad_durations) == ([], {}, 0, 0)
     assert balanced(tally)
@@ -107,7 +107,7 @@ def test_round_trip(name: str, write: Writer, tmp_path: Path) -> None:
 def test_a_format_can_be_named(name: str, write: Writer, tmp_path: Path) -> None:
     """What sniffing found is what the name gives; another name finds no call, and says so."""
     paths = [str(path) for path in write(CALLS, tmp_path).paths]
-    sniffed, named = Tally(), Tally()
+    sniffed, named = ReadReport(), ReadReport()
     assert list(read_logs(paths, sniffed)) == list(read_logs(paths, named, format=name))
     assert (sniffed.skipped, sniffed.merged) == (named.skipped, named.merged)
 
@@ -121,7 +121,7 @@ def test_formats_mix_in_one_file(name: str, write: Writer, tmp_path: Path) -> No
     other = pairs(CALLS, folder).paths[0].read_bytes().splitlines()
     mixed = tmp_path / "mixed.jsonl"
     mixed.write_bytes(b"\n".join(other[:3] + own + other[3:]))
-    tally = Tally()
+    tally = ReadReport()
     list(read_log(str(mixed), tally))
     assert balanced(tally)
     assert tally.formats["pairs"] >= len(CALLS)
@@ -131,7 +131,7 @@ def test_formats_mix_in_one_file(name: str, write: Writer, tmp_path: Path) -> No
 
 def test_an_unknown_format_is_refused_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean langfuse") as caught:
-        list(read_logs(["x"], Tally(), format="langfues"))
+        list(read_logs(["x"], ReadReport(), format="langfues"))
     assert "helicone" in caught.value.hint
 
 
@@ -188,7 +188,7 @@ def test_damage_anywhere_is_counted(name: str, write: Writer, tmp_path_factory: 
 
 
 def check(path: Path, format: str) -> None:
-    tally = Tally()
+    tally = ReadReport()
     records = []
     # Nothing but "there is no call in it" may end a reading.
     with contextlib.suppress(InputError):

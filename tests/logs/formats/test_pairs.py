@@ -15,7 +15,7 @@ from recall_cli.logs import files
 from recall_cli.logs.formats.pairs import Pairs
 from recall_cli.logs.read import read_log
 from recall_cli.logs.record import to_record
-from recall_cli.logs.report import Tally
+from recall_cli.logs.report import ReadReport
 from recall_cli.types import LogRecord, Usage
 
 T = 1_729_464_476.0
@@ -33,20 +33,20 @@ def row(**fields: Any) -> dict[str, Any]:
     return {"timestamp": T, "request": REQUEST, "response": RESPONSE, **fields}
 
 
-def read(path: Path, *lines: bytes | dict[str, Any]) -> tuple[list[LogRecord], Tally]:
+def read(path: Path, *lines: bytes | dict[str, Any]) -> tuple[list[LogRecord], ReadReport]:
     path.write_bytes(b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines))
-    tally = Tally()
+    tally = ReadReport()
     return list(read_log(str(path), tally)), tally
 
 
-def _record(fields: dict[str, Any], source: str, tally: Tally) -> LogRecord | str:
+def _record(fields: dict[str, Any], source: str, tally: ReadReport) -> LogRecord | str:
     (found,) = Pairs().read(fields, source)
     assert not isinstance(found, str)
     return to_record(found, "pairs", tally)
 
 
 def one(fields: dict[str, Any]) -> LogRecord:
-    found = _record(fields, "log:1", Tally())
+    found = _record(fields, "log:1", ReadReport())
     assert isinstance(found, LogRecord)
     return found
 
@@ -84,7 +84,7 @@ def test_spellings_of_the_time(name: str) -> None:
 
 def test_the_answers_own_time_is_the_last_resort() -> None:
     assert one(row(timestamp=None)).start == T + 5
-    tally = Tally()
+    tally = ReadReport()
     found = _record(row(timestamp="soon"), "log:1", tally)
     assert isinstance(found, LogRecord)
     assert (found.start, tally.bad_times) == (T + 5, 1)
@@ -92,7 +92,7 @@ def test_the_answers_own_time_is_the_last_resort() -> None:
 
 
 def test_a_time_without_a_zone_is_counted() -> None:
-    tally = Tally()
+    tally = ReadReport()
     _record(row(timestamp="2024-10-20T22:47:56"), "log:1", tally)
     assert tally.naive_times == 1
 
@@ -119,7 +119,7 @@ def test_a_time_without_a_zone_is_counted() -> None:
     ],
 )
 def test_ends(fields: dict[str, Any], end: float | None, bad: int) -> None:
-    tally = Tally()
+    tally = ReadReport()
     found = _record(row(**fields), "log:1", tally)
     assert isinstance(found, LogRecord)
     assert (found.end, tally.bad_durations) == (end, bad)
@@ -147,7 +147,7 @@ MIDNIGHT = T - T % 86_400
     ],
 )
 def test_a_day_and_a_time_of_day(fields: dict[str, Any], start: float, end: float | None) -> None:
-    tally = Tally()
+    tally = ReadReport()
     bare = {**RESPONSE, "created": None}
     found = _record({"request": REQUEST, "response": bare, **fields}, "log:1", tally)
     assert isinstance(found, LogRecord)
@@ -158,7 +158,7 @@ def test_a_day_and_a_time_of_day(fields: dict[str, Any], start: float, end: floa
 
 @pytest.mark.parametrize("fields", [{"time": "12:00:07"}, {"date": DAY, "time": "25:00:00"}, {"time": "soon"}])
 def test_a_time_of_day_without_its_day_is_counted(fields: dict[str, Any]) -> None:
-    tally = Tally()
+    tally = ReadReport()
     _record({"request": REQUEST, "response": CLAUDE, **fields}, "log:1", tally)
     assert tally.bad_times == 1
 
@@ -198,7 +198,7 @@ def test_who_bills(asked: str, answered: str, uri: str, billed: str) -> None:
 
 
 def test_tenants_are_fields_of_the_row_alone() -> None:
-    tally = Tally()
+    tally = ReadReport()
     found = _record(row(team="red", user="ann"), "log:1", tally)
     assert isinstance(found, LogRecord)
     assert (found.tenant, tally.tenant_fields) == ('[["team","red"]]', {"team": 1})
@@ -302,5 +302,5 @@ trees = st.recursive(
 @given(st.dictionaries(names, trees, max_size=5), trees)
 def test_no_shape_of_row_raises(fields: dict[str, Any], response: Any) -> None:
     for candidate in (fields, {**fields, "request": {"messages": [fields]}, "response": response}):
-        found = _record(candidate, "log:1", Tally())
+        found = _record(candidate, "log:1", ReadReport())
         assert isinstance(found, (str, LogRecord))

@@ -22,7 +22,7 @@ from recall_cli.measure.ann.data import Clusters, at_cosine, clustered, make_cel
 from recall_cli.measure.timing import Arm
 from recall_cli.types import Ids, Vector
 
-SMALL = ann_plan.Plan(dims=(16,), corpus=(300,), queries=60, lookups=20, ef_search=(16,))
+SMALL = ann_plan.AnnPlan(dims=(16,), corpus=(300,), queries=60, lookups=20, ef_search=(16,))
 
 
 @given(st.integers(2, 40), st.floats(-1, 1), st.integers(0, 5))
@@ -164,7 +164,7 @@ def test_ties_count_as_found() -> None:
 
 
 def test_one_graph_serves_every_breadth_and_breadth_finds_more() -> None:
-    plan = ann_plan.Plan(
+    plan = ann_plan.AnnPlan(
         dims=(64,),
         corpus=(2_000,),
         queries=200,
@@ -211,7 +211,7 @@ def test_every_breadth_is_timed_at_its_own(monkeypatch: pytest.MonkeyPatch) -> N
         interleave(*args, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(measure, "interleave", spy)
-    plan = ann_plan.Plan(dims=(16,), corpus=(300,), queries=20, lookups=100, engines=("hnsw",), ef_search=(16, 64))
+    plan = ann_plan.AnnPlan(dims=(16,), corpus=(300,), queries=20, lookups=100, engines=("hnsw",), ef_search=(16, 64))
     ann_bench.run(plan)
     assert timed.keys() == {16, 64}
     assert timed[16] == timed[64] >= 100
@@ -255,7 +255,7 @@ def test_engines_are_built_asked_and_timed_on_one_thread(monkeypatch: pytest.Mon
 def test_a_cell_that_does_not_fit_is_refused_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ann_bench, "make_cell", lambda *_: pytest.fail("made"))
     with pytest.raises(UsageError, match="GB of memory") as raised:
-        ann_bench.run(ann_plan.Plan(dims=(16, 4_096), corpus=(1_000_000_000,)))
+        ann_bench.run(ann_plan.AnnPlan(dims=(16, 4_096), corpus=(1_000_000_000,)))
     assert "--corpus" in raised.value.hint
 
 
@@ -278,29 +278,29 @@ def test_the_free_memory_is_known_or_nothing_is_claimed() -> None:
     ("codes", "measured", "warned"), [((16,), [None], True), ((0, 4), [None, 4], False), ((4, 16), [4, None], True)]
 )
 def test_codes_beyond_the_dimensions_are_said(codes: tuple[int, ...], measured: list[int | None], warned: bool) -> None:
-    plan = ann_plan.Plan(dims=(8,), corpus=(200,), queries=20, lookups=10, engines=("scan",), codes=codes)
+    plan = ann_plan.AnnPlan(dims=(8,), corpus=(200,), queries=20, lookups=10, engines=("scan",), codes=codes)
     result = ann_bench.run(plan)
     assert [row["params"].get("m") for row in result.rows[1:]] == measured
     assert [warning.code for warning in result.warnings] == ["CODES_REDUCED"] * warned
 
 
 def test_lists_that_were_not_given_are_the_engines_own_defaults() -> None:
-    plan = ann_plan.filled(ann_plan.Plan())
+    plan = ann_plan.filled(ann_plan.AnnPlan())
     graph = dict(ann_plan.settings(plan, 32)[-1].options)
     assert graph == {"M": hnsw.LINKS, "ef_construction": hnsw.EF_CONSTRUCTION, "ef_search": hnsw.EF_SEARCH}
     assert dict(ann_plan.settings(plan, 32)[1].options) == {"refine": scan.REFINE}
-    given = ann_plan.Plan(M=(8,), ef_construction=(40,), ef_search=(9,), refine=(7,))
+    given = ann_plan.AnnPlan(M=(8,), ef_construction=(40,), ef_search=(9,), refine=(7,))
     assert ann_plan.filled(given) == given
 
 
 def test_asking_for_more_neighbours_is_a_setting_of_its_own() -> None:
-    plan = ann_plan.Plan(dims=(16,), corpus=(300,), queries=20, lookups=10, engines=("scan",), top_k=(1, 5))
+    plan = ann_plan.AnnPlan(dims=(16,), corpus=(300,), queries=20, lookups=10, engines=("scan",), top_k=(1, 5))
     assert [row["params"].get("top_k", 1) for row in ann_bench.run(plan).rows if row["engine"] == "scan"] == [1, 5]
 
 
 @pytest.mark.parametrize("engines", [("scan",), ("exact", "scan")])
 def test_plain_exact_search_is_measured_whatever_is_asked_for(engines: tuple[str, ...]) -> None:
-    plan = ann_plan.Plan(dims=(16,), corpus=(300,), queries=20, lookups=10, engines=engines, top_k=(10,))
+    plan = ann_plan.AnnPlan(dims=(16,), corpus=(300,), queries=20, lookups=10, engines=engines, top_k=(10,))
     rows = ann_bench.run(plan).rows
     assert (rows[0]["engine"], rows[0]["params"]) == ("exact", {})
     assert [row["params"].get("top_k") for row in rows[1:]] == [10] * len(engines)
@@ -316,7 +316,9 @@ def test_equal_seeds_give_equal_recall() -> None:
 def test_a_corpus_larger_than_the_file_is_reduced_and_said(tmp_path: Path) -> None:
     np.save(tmp_path / "v.npy", np.random.default_rng(0).normal(size=(100, 6)))
     result = ann_bench.run(
-        ann_plan.Plan(data=(str(tmp_path / "v.npy"),), corpus=(50, 1_000), queries=500, lookups=10, engines=("exact",))
+        ann_plan.AnnPlan(
+            data=(str(tmp_path / "v.npy"),), corpus=(50, 1_000), queries=500, lookups=10, engines=("exact",)
+        )
     )
     assert [row["corpus"] for row in result.rows] == [50, 80]
     assert [row["n"] for row in result.rows] == [20, 20]
@@ -339,7 +341,7 @@ def test_a_corpus_larger_than_the_file_is_reduced_and_said(tmp_path: Path) -> No
 )
 def test_plans_that_make_no_sense(bad: dict[str, object]) -> None:
     with pytest.raises(UsageError):
-        ann_plan.Plan(**bad)  # type: ignore[arg-type]
+        ann_plan.AnnPlan(**bad)  # type: ignore[arg-type]
 
 
 def test_without_hnswlib_the_graph_is_faiss_and_the_result_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,7 +349,7 @@ def test_without_hnswlib_the_graph_is_faiss_and_the_result_says_so(monkeypatch: 
     hnsw_library.graph_library.cache_clear()
     try:
         monkeypatch.setattr(hnsw, "GRAPH_FROM", 30)
-        plan = ann_plan.Plan(dims=(16,), corpus=(300,), queries=20, lookups=100, engines=("hnsw",))
+        plan = ann_plan.AnnPlan(dims=(16,), corpus=(300,), queries=20, lookups=100, engines=("hnsw",))
         result = ann_bench.run(plan)
     finally:
         hnsw_library.graph_library.cache_clear()

@@ -105,7 +105,7 @@ def test_auto_may_grow_during_the_replay(
     # The move is made by the write itself: beside it, it may come after the end of so short a replay.
     monkeypatch.setitem(AutoIndex.__init__.__kwdefaults__, "background", False)
     (tmp_path / "p.txt").write_text("".join(f"how do I clean the {n}th window\n" for n in range(60)))
-    plan = bench.Plan(("hash-v1",), (50,), index, lookups=5, warmup=0, prompts=str(tmp_path / "p.txt"))
+    plan = bench.BenchPlan(("hash-v1",), (50,), index, lookups=5, warmup=0, prompts=str(tmp_path / "p.txt"))
     (row,) = bench.run(plan).rows
     assert row["index"] == label
 
@@ -114,7 +114,7 @@ def test_auto_is_not_blamed_for_what_a_scan_may_miss(tmp_path: Path, monkeypatch
     monkeypatch.setattr(AutoIndex, "_scan", lambda self: Forgetful(self._dim))
     lines = [f"how do I clean the window of house {n} in the long street by the river\n" for n in range(60)]
     (tmp_path / "p.txt").write_text("".join(lines))
-    plan = bench.Plan(("static",), (50,), "auto:scan_at=60", lookups=5, warmup=0, prompts=str(tmp_path / "p.txt"))
+    plan = bench.BenchPlan(("static",), (50,), "auto:scan_at=60", lookups=5, warmup=0, prompts=str(tmp_path / "p.txt"))
     (row,) = bench.run(plan).rows
     assert row["nearest_found_rate"] < 1
 
@@ -134,4 +134,4 @@ def test_vectors_that_differ_from_model2vec_are_not_timed(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(type(STATIC), "embed_many", off)
     with pytest.raises(GateFailed, match="differs from model2vec"):
-        bench.run(bench.Plan(embedders=("hash-v1",), lookups=5, warmup=0, reference=True))
+        bench.run(bench.BenchPlan(embedders=("hash-v1",), lookups=5, warmup=0, reference=True))

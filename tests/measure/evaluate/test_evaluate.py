@@ -25,7 +25,7 @@ from recall_cli.errors import GateFailed, RecallError, UsageError
 from recall_cli.measure.evaluate import evaluate, policies
 from recall_cli.measure.evaluate import replay as trace
 from recall_cli.measure.evaluate import rows as eval_rows
-from recall_cli.measure.evaluate.evaluate import Plan
+from recall_cli.measure.evaluate.evaluate import EvalPlan
 from recall_cli.measure.evaluate.policies import ADAPTIVE, BEST, ORACLE, POLICIES, STATIC, Settings, run_seed
 from recall_cli.measure.evaluate.replay import CacheReplay, Stream, Trace, replay
 from recall_cli.measure.result import to_json
@@ -175,7 +175,7 @@ def test_nothing_that_never_recurs_is_feasible() -> None:
 
 @pytest.fixture(scope="module")
 def result() -> Any:
-    plan = Plan(SMALL, runs=3, seed=1_000, settings=Settings(targets=(0.05, 0.2)), processes=1)
+    plan = EvalPlan(SMALL, runs=3, seed=1_000, settings=Settings(targets=(0.05, 0.2)), processes=1)
     return evaluate.run(plan)
 
 
@@ -214,7 +214,7 @@ def test_the_curve_trades_hits_for_precision(result: Any) -> None:
 
 
 def test_processes_change_nothing(result: Any) -> None:
-    plan = Plan(SMALL, runs=3, seed=1_000, settings=Settings(targets=(0.05, 0.2)), processes=2)
+    plan = EvalPlan(SMALL, runs=3, seed=1_000, settings=Settings(targets=(0.05, 0.2)), processes=2)
     assert evaluate.run(plan).rows == result.rows
 
 
@@ -223,7 +223,7 @@ def test_an_interrupted_run_reports_what_was_finished() -> None:
         if done == 2:
             raise KeyboardInterrupt
 
-    found = evaluate.run(Plan(SMALL, runs=5, seed=1_000, processes=1), progress=stop)
+    found = evaluate.run(EvalPlan(SMALL, runs=5, seed=1_000, processes=1), progress=stop)
     assert {row["runs"] for row in found.rows} == {2}
     assert "INTERRUPTED" in {warning.code for warning in found.warnings}
 
@@ -244,7 +244,7 @@ class Deadly:
 
 
 def test_a_process_that_is_killed_costs_no_finished_run() -> None:
-    plan = Plan(Deadly((1_001,)), runs=3, seed=1_000, settings=Settings(policies=(STATIC,)), processes=2)
+    plan = EvalPlan(Deadly((1_001,)), runs=3, seed=1_000, settings=Settings(policies=(STATIC,)), processes=2)
     found = evaluate.run(plan)
     assert found.rows[0]["runs"] in (1, 2)
     assert "PROCESS_LOST" in {warning.code for warning in found.warnings}
@@ -281,7 +281,7 @@ def test_a_cold_policy_says_how_many_labels_it_lacks() -> None:
     assert tally.first_hit_label is None
     assert tally.labels_needed is not None
     assert tally.labels_needed > 0
-    found = evaluate.run(Plan(replace(SMALL, queries=90), runs=2, seed=1_000, processes=1))
+    found = evaluate.run(EvalPlan(replace(SMALL, queries=90), runs=2, seed=1_000, processes=1))
     assert "COLD" in {warning.code for warning in found.warnings}
 
 
@@ -308,13 +308,13 @@ def test_the_naive_quantile_serves_what_its_labels_allow() -> None:
 )
 def test_plans_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as raised:
-        Plan(SMALL, **wrong)
+        EvalPlan(SMALL, **wrong)
     assert raised.value.hint
 
 
 def test_an_impossible_promise_is_refused_before_the_run() -> None:
     with pytest.raises(UsageError):
-        evaluate.run(Plan(SMALL, runs=1, settings=Settings(targets=(0.9,))))
+        evaluate.run(EvalPlan(SMALL, runs=1, settings=Settings(targets=(0.9,))))
 
 
 def test_a_gate_is_on_what_is_proved(result: Any) -> None:

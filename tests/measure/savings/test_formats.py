@@ -15,7 +15,7 @@ import pytest
 from recall_cli.cli.app import main
 from recall_cli.logs.report import SKIPPED
 from recall_cli.measure.savings.money import MoneyPlan
-from recall_cli.measure.savings.savings import Plan, run
+from recall_cli.measure.savings.savings import SavingsPlan, run
 from recall_cli.measure.savings.wording import REASONS
 from recall_cli.types import Result
 from tests.logs.log_writers import CLAUDE, WRITERS, Known, Written, anthropic_batch, mooncake, openai_batch, pairs
@@ -96,7 +96,7 @@ def answered(name: str, written: Written, calls: Sequence[Known], allow_sampled:
 
 def measured(written: Written, allow_sampled: bool, tiers: str) -> Result:
     return run(
-        Plan(
+        SavingsPlan(
             [str(path) for path in written.paths],
             tiers=tiers,
             allow_sampled=allow_sampled,
@@ -206,14 +206,14 @@ def test_a_traces_own_clock_dates_no_price(tmp_path: Path) -> None:
     written = mooncake(CALLS, tmp_path)
     prices = tmp_path / "prices.json"
     prices.write_text(json.dumps({"prices": [{"model": "(no model)", "input": 2, "output": 8, "from": "2020-01-01"}]}))
-    plan = Plan([str(written.paths[0])], tiers="exact", money=MoneyPlan(prices=str(prices)))
+    plan = SavingsPlan([str(written.paths[0])], tiers="exact", money=MoneyPlan(prices=str(prices)))
     result = run(plan)
     assert result.summary["spend_usd"] == number(sum((sum(cost(c, written)) for c in CALLS), Decimal(0)))
     said = {warning.code: warning.message for warning in result.warnings}
     assert said["relative_times"] == "14 times count from the start of a trace and name no day"
     assert said["undated_prices"] == "14 requests without a date are priced as of today"
     other = pairs(CALLS[:2], tmp_path)
-    both = run(Plan([str(written.paths[0]), str(other.paths[0])], tiers="exact"))
+    both = run(SavingsPlan([str(written.paths[0]), str(other.paths[0])], tiers="exact"))
     said = {warning.code: warning.message for warning in both.warnings}
     assert said["relative_times"].endswith("; they are taken to come before all others")
     assert [row["hour"] for row in both.summary["groups"]["hour"]] == ["14:00", "no time"]
@@ -234,7 +234,7 @@ def test_a_batch_that_is_halved_for_want_of_a_price_is_said(
 ) -> None:
     written = write([replace(call, model=model) for call in CALLS], tmp_path)
     paths = [str(path) for path in written.paths]
-    result = run(Plan(paths, tiers="exact", money=MoneyPlan(price=flags)))
+    result = run(SavingsPlan(paths, tiers="exact", money=MoneyPlan(price=flags)))
     said = {warning.code: warning.message for warning in result.warnings}
     assert result.summary["spend_usd"] > 0
     assert ("batch_halved" in said) is warned
@@ -243,7 +243,7 @@ def test_a_batch_that_is_halved_for_want_of_a_price_is_said(
         assert said["batch_halved"].endswith(f"that nobody vouches for: {model}")
     dear = tmp_path / "prices.json"
     dear.write_text(json.dumps({"prices": [{"model": model, "tier": "batch", "input": 3, "output": 3}]}))
-    own = run(Plan(paths, tiers="exact", money=MoneyPlan(prices=str(dear))))
+    own = run(SavingsPlan(paths, tiers="exact", money=MoneyPlan(prices=str(dear))))
     assert "batch_halved" not in [warning.code for warning in own.warnings]
     assert own.summary["spend_usd"] == number(Decimal(sum(c.input + c.output for c in CALLS)) * 3 / 10**6)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recall_cli.measure.pricing.book import price_book
 from recall_cli.measure.savings.money import MONTH_DAYS, OTHERS, PERIODS, SHOWN, by_group, clusters, monthly, over_time
-from recall_cli.measure.savings.replay import NOBODY
+from recall_cli.measure.savings.replay import NO_HIT
 from recall_cli.measure.savings.rows import PICO
 from recall_cli.measure.savings.tiers import BY_EXACT, BY_SEMANTIC, MISSED
 from recall_cli.measure.savings.totals import Labels, Traffic, blocks_of, group_totals, total
@@ -33,7 +33,7 @@ def traffic(n: int, *, every: int = 2, step: float = 3_600.0, names: list[str] |
         spent=np.full(n, DOLLAR, np.int64),
         priced=np.ones(n, np.bool_),
         outcome=np.where(hit, np.where(at % 4 == 1, BY_EXACT, BY_SEMANTIC), MISSED).astype(np.uint8),
-        source=np.where(hit, at - 1, NOBODY).astype(np.int32),
+        source=np.where(hit, at - 1, NO_HIT).astype(np.int32),
         labels={"tenant": labels(names or [f"t{i % 3}" for i in range(n)])},
     )
 

@@ -18,7 +18,7 @@ from recall_cli.cache.index.auto import AutoIndex
 from recall_cli.cache.index.exact import ExactIndex
 from recall_cli.cache.policy.static import StaticPolicy
 from recall_cli.measure.savings import replay
-from recall_cli.measure.savings.replay import FINEST, NO_TEXT, NOBODY, Timing, served_by_key
+from recall_cli.measure.savings.replay import FINEST, NO_HIT, NO_VECTOR, Timing, served_by_key
 from recall_cli.measure.savings.semantic_replay import Calls
 from recall_cli.measure.savings.semantic_replay import walk as walk_calls
 from recall_cli.types import Evidence, Policy, Vector, Verdict
@@ -91,11 +91,11 @@ def replayed(
     walked = walk_calls(Calls(trace.time, trace.key, walls, text, vectors), policy)
     hits: list[Hit | None] = [None] * len(calls)
     for turn, (known, found) in enumerate(zip(exact.tolist(), walked.served_by.tolist(), strict=True)):
-        if known != NOBODY or found != NOBODY:
+        if known != NO_HIT or found != NO_HIT:
             near = float(walked.similarity[turn])
             hits[order[turn]] = Hit(
-                None if known == NOBODY else order[known],
-                order[known if found == NOBODY else found],
+                None if known == NO_HIT else order[known],
+                order[known if found == NO_HIT else found],
                 None if np.isnan(near) else near,
             )
     return hits
@@ -107,7 +107,7 @@ def walk(calls: Sequence[Call], tau: float = 0.75, latency: float = 0.0, step: f
 
 def by_turn(trace: Trace, found: Sequence[int | None]) -> np.ndarray:
     turn = {at: i for i, at in enumerate(trace.order)}
-    return np.array([NOBODY if found[at] is None else turn[found[at]] for at in trace.order], dtype=np.int32)
+    return np.array([NO_HIT if found[at] is None else turn[found[at]] for at in trace.order], dtype=np.int32)
 
 
 def leaning(calls: Sequence[Call], hits: Sequence[Hit | None]) -> int:
@@ -195,7 +195,7 @@ def test_an_audit_that_shows_another_answer_stores_it(same: bool | None, then: i
     policy.seen = []
     calls = Calls(trace.time, trace.key, np.zeros(3, dtype=np.int32), text, VECTORS, same=compare)
     walked = walk_calls(calls, policy)
-    assert walked.served_by.tolist() == [NOBODY, 0, then]
+    assert walked.served_by.tolist() == [NO_HIT, 0, then]
     assert asked[0] == (1, 0)
     assert policy.seen == ([] if same is None else [same])
     assert (walked.audits, walked.labels) == (1, len(policy.seen))
@@ -293,7 +293,7 @@ def test_a_text_without_known_tokens_is_only_found_by_key() -> None:
 
 
 def test_exact_only_calls_are_only_found_by_key() -> None:
-    hits = walk([call(0, 1), call(NO_TEXT, 2), call(NO_TEXT, 3), call(1, 4)], tau=0.0)
+    hits = walk([call(0, 1), call(NO_VECTOR, 2), call(NO_VECTOR, 3), call(1, 4)], tau=0.0)
     assert hits[:3] == [None, None, Hit(1, 1)]
     assert hits[3] is not None
     assert hits[3].served_by == 0
@@ -410,7 +410,7 @@ odd_calls = st.builds(
 def test_one_sort_finds_what_asking_a_cache_in_turn_does(log: list[Call], latency: float, step: float) -> None:
     trace = Trace.of(log, latency, step)
     ordered = [log[at] for at in trace.order]
-    found = [None if at == NOBODY else at for at in served_by_key(trace.key, trace.time).tolist()]
+    found = [None if at == NO_HIT else at for at in served_by_key(trace.key, trace.time).tolist()]
     assert found == plain_walk(ordered, latency, step)
 
 

@@ -16,7 +16,7 @@ import typer
 
 from recall_cli.cli.app import app
 from recall_cli.errors import EmbedderError, InputError, UsageError
-from recall_cli.measure.savings.savings import Plan, run
+from recall_cli.measure.savings.savings import SavingsPlan, run
 from recall_cli.stats import Z_95, wilson
 from recall_cli.types import Result
 
@@ -41,7 +41,7 @@ def line(
 
 def measure(path: Path, lines: list[Any], **plan: Any) -> Result:
     path.write_bytes(b"\n".join(x if isinstance(x, bytes) else json.dumps(x).encode() for x in lines))
-    return run(Plan([str(path)], **{"embedder": "hash-v1", **plan}))
+    return run(SavingsPlan([str(path)], **{"embedder": "hash-v1", **plan}))
 
 
 def codes(result: Result) -> list[str]:
@@ -61,7 +61,7 @@ def test_the_sample_log(shared_data: Path) -> None:
     (4 x 3 + 1,165 x 0.3 = $0.0003615 in, 224 x 15 = $0.00336 out; naively 1,169 x 3 = $0.003507 in).
     """
     path = str(shared_data / "logs/openai-raw/request_response_pairs.jsonl")
-    result = run(Plan([path], allow_sampled=True))
+    result = run(SavingsPlan([path], allow_sampled=True))
     summary = result.summary
     exact = summary["tiers"]["exact"]
     assert (exact["hits"], exact["n"], exact["hit_rate"]) == (4, 7, 4 / 7)
@@ -76,7 +76,7 @@ def test_the_sample_log(shared_data: Path) -> None:
     assert summary["verdict"].startswith("Not enough data: 7 of 7 requests")
     assert [row["saved_usd"] for row in result.rows] == [0.0037215, 0.0, 0.000123]
 
-    plain = run(Plan([path])).summary
+    plain = run(SavingsPlan([path])).summary
     assert plain["excluded"] == {"sampled": {"requests": 7, "usd": 0.01158425}}
     assert (plain["cacheable"], plain["tiers"]["combined"]["hit_rate"]) == (0, None)
 
@@ -338,7 +338,7 @@ def test_a_truncated_archive_still_reports(log: Path) -> None:
     lines = [line(noise.randbytes(200).hex(), NEW_YEAR + i) for i in range(300)]
     packed = gzip.compress("\n".join(map(json.dumps, lines)).encode())
     log.write_bytes(packed[: len(packed) // 2])
-    result = run(Plan([str(log)], embedder="hash-v1"))
+    result = run(SavingsPlan([str(log)], embedder="hash-v1"))
     assert 50 < result.summary["requests"] < 299
     assert "damaged_log" in codes(result)
 
@@ -361,7 +361,9 @@ def test_the_order_of_lines_changes_nothing(log: Path) -> None:
 def test_progress_is_told(log: Path) -> None:
     log.write_text(json.dumps(line("a")))
     seen: list[tuple[int, int, str]] = []
-    run(Plan([str(log)], embedder="hash-v1"), progress=lambda done, total, what: seen.append((done, total, what)))
+    run(
+        SavingsPlan([str(log)], embedder="hash-v1"), progress=lambda done, total, what: seen.append((done, total, what))
+    )
     assert seen[0] == (log.stat().st_size, log.stat().st_size, "reading")
     assert seen[-1][1:] == (1, "replaying")
 
@@ -369,11 +371,11 @@ def test_progress_is_told(log: Path) -> None:
 def test_bad_plans(tmp_path: Path, log: Path) -> None:
     log.write_text(json.dumps(line("a")))
     with pytest.raises(UsageError, match="tau"):
-        run(Plan([str(log)], tau=1.5))
+        run(SavingsPlan([str(log)], tau=1.5))
     with pytest.raises(EmbedderError):
-        run(Plan([str(log)], embedder="none"))
+        run(SavingsPlan([str(log)], embedder="none"))
     with pytest.raises(InputError, match="there is no file"):
-        run(Plan([str(tmp_path / "none")]))
+        run(SavingsPlan([str(tmp_path / "none")]))
 
 
 def test_verdicts_of_whole_logs(log: Path) -> None:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from recall_cli.errors import UsageError
 from recall_cli.measure.savings import replay, sweep
-from recall_cli.measure.savings.replay import NOBODY, Timing, served_by_key
-from recall_cli.measure.savings.savings import Plan, run
+from recall_cli.measure.savings.replay import NO_HIT, Timing, served_by_key
+from recall_cli.measure.savings.savings import SavingsPlan, run
 from recall_cli.measure.savings.sweep import Limit, capacities, durations, hits_within
 from tests.logs.log_writers import openai_call as call
 
@@ -74,7 +74,7 @@ def test_hits_are_those_of_a_cache_asked_in_turn(log: list[tuple[int, int, int, 
 def test_without_limits_it_is_the_replay(log: list[tuple[int, int, int, int]]) -> None:
     keys, starts, took, _ = (list(column) for column in zip(*sorted(log, key=lambda c: c[1]), strict=True))
     time, column = timing(starts, took), np.array(keys, dtype=np.int32)
-    assert hits_within(column, time, Limit()).tolist() == (served_by_key(column, time) != NOBODY).tolist()
+    assert hits_within(column, time, Limit()).tolist() == (served_by_key(column, time) != NO_HIT).tolist()
 
 
 def test_lists_of_limits() -> None:
@@ -92,7 +92,7 @@ def test_lists_of_limits() -> None:
 
 def measure(path: Path, lines: list[dict[str, Any]], **plan: Any) -> dict[str, Any]:
     path.write_text("\n".join(map(json.dumps, lines)))
-    return run(Plan([str(path)], **{"tiers": "exact,normalised", **plan})).summary
+    return run(SavingsPlan([str(path)], **{"tiers": "exact,normalised", **plan})).summary
 
 
 def test_the_tables_of_a_log(tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from recall_cli.errors import UsageError
-from recall_cli.logs.report import Tally
+from recall_cli.logs.report import ReadReport
 from recall_cli.measure import columns
 from recall_cli.measure.columns import Workspace
 from recall_cli.measure.pricing.book import PriceBook
 from recall_cli.measure.savings import tiers
 from recall_cli.measure.savings.rows import collect
-from recall_cli.measure.savings.savings import Plan, run
+from recall_cli.measure.savings.savings import SavingsPlan, run
 from recall_cli.measure.savings.tiers import replay_rows
 from recall_cli.measure.synthetic import text as textworld
 from recall_cli.types import LogRecord, Result, Usage
@@ -43,7 +43,7 @@ def call(text: str, at: float, answer: str = "Yes.", system: str = "", **more: A
 
 def measure(path: Path, lines: list[dict[str, Any]], **plan: Any) -> Result:
     path.write_text("\n".join(map(json.dumps, lines)))
-    return run(Plan([str(path)], **plan))
+    return run(SavingsPlan([str(path)], **plan))
 
 
 def codes(result: Result) -> list[str]:
@@ -262,7 +262,7 @@ def test_identical_requests_of_a_real_trace(shared_data: Path) -> None:
             )
         )  # fmt: skip
     with Workspace() as folder:
-        rows = collect(iter(records), Tally(), folder=folder, prices=PriceBook(), allow_sampled=False)
+        rows = collect(iter(records), ReadReport(), folder=folder, prices=PriceBook(), allow_sampled=False)
         found = replay_rows(rows, tiers=("exact", "normalised"))
     assert (len(rows), int((found.exact_by >= 0).sum())) == (at, repeats)
     assert (at, repeats) == (6_000, 45)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall_cli.logs.report import Tally
+from recall_cli.logs.report import ReadReport
 from recall_cli.measure import columns
 from recall_cli.measure.columns import Workspace
 from recall_cli.measure.pricing.book import price_book
@@ -34,7 +34,8 @@ def test_every_row_has_its_own_counts(rows: list[tuple[int, bool]], batch: int) 
     uncounted = Uncounted(Estimator(), Reconciliation())
     with pytest.MonkeyPatch.context() as patch, Workspace() as folder:
         patch.setattr(columns, "BATCH_ROWS", batch)
-        found = collect(iter(records), Tally(), folder=folder, prices=price_book(flags=["m=1,1"]), allow_sampled=False,
+        prices = price_book(flags=["m=1,1"])
+        found = collect(iter(records), ReadReport(), folder=folder, prices=prices, allow_sampled=False,
                         uncounted=uncounted)  # fmt: skip
         sizes = [size for size, _ in [*rows, *known]]
         assert found.columns.read("counted").all()
@@ -53,7 +54,8 @@ def test_what_was_never_answered_is_not_estimated_and_logged_costs_are_compared(
     unknown = record(91, 100, counted=True, model="unheard-of", cost="3")
     uncounted = Uncounted(Estimator(), Reconciliation())
     with Workspace() as folder:
-        found = collect(iter([*known, failed, unknown]), Tally(), folder=folder, prices=price_book(flags=["m=1,1"]),
+        prices = price_book(flags=["m=1,1"])
+        found = collect(iter([*known, failed, unknown]), ReadReport(), folder=folder, prices=prices,
                         allow_sampled=False, uncounted=uncounted)  # fmt: skip
         assert found.columns.read("counted").tolist() == [*([True] * MIN_CALIBRATION), False, True]
     assert uncounted.estimator.summary(22) is None

@@ -14,8 +14,8 @@ from recall_cli.measure.savings.verdict import (
     MIN_ANSWERS,
     NO_TIMES,
     Answers,
-    Facts,
     Sampled,
+    VerdictInputs,
     leans,
     rate_interval,
     total_interval,
@@ -23,7 +23,7 @@ from recall_cli.measure.savings.verdict import (
 )
 from recall_cli.stats import Z_95, block_bootstrap, wilson
 
-GOOD = Facts(
+GOOD = VerdictInputs(
     requests=1000,
     cacheable=800,
     priced=800,
