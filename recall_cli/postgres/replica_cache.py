@@ -186,12 +186,12 @@ class SharedCache(Cache):
         return found
 
     def match(self, request: Request, vector: Vector) -> Lookup:
-        """Search the request's partition and decide. Raises NotInMemory when it, or the nearest answer, is elsewhere."""
+        """Search the request's partition and decide. Raises NotInMemory when it or the nearest answer is elsewhere."""
         self._need(request.partition)
         return super().match(request, vector)
 
     def weigh(self, text: str, ids: Ids, similarities: Vector) -> Evidence:
-        """Return the evidence of the nearest. Raises NotInMemory before a policy that counts its decisions takes one."""
+        """Return the evidence of the nearest. Raises NotInMemory before a policy counts a decision it cannot take."""
         if self.checks.weighs_texts and int(ids[0]) not in self._answers:
             raise NotInMemory(int(ids[0]))
         return super().weigh(text, ids, similarities)
