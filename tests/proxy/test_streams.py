@@ -12,7 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from recall_cli.proxy.providers import openai
 from recall_cli.proxy.providers.dialect import ANTHROPIC, OPENAI, Dialect
 from recall_cli.proxy.replay import read_body
 from recall_cli.proxy.single_flight import Seat, Sent, UpstreamCall
@@ -480,3 +483,32 @@ def test_what_is_remembered_of_upstreams_is_bounded() -> None:
     assert options.may_add("u", "0")
     assert not options.may_add("u", str(KNOWN + 9))
     assert len(options._takes) == KNOWN
+
+
+CHUNK = st.builds(
+    lambda index, finish, text, error, more, spaced: json.dumps(
+        {
+            "choices": [
+                {"index": index, "delta": {"content": text}, "finish_reason": finish},
+                *([{"index": 1, "delta": {}, "finish_reason": None}] if more else []),
+            ]
+        }
+        | ({"error": error} if error is not None else {}),
+        separators=(", ", ": ") if spaced else (",", ":"),
+    ).encode(),
+    st.integers(0, 11),
+    st.sampled_from([None, None, None, "stop", "length", ""]),
+    st.sampled_from(["hi", '"finish_reason":null', '{"error": 1}', '"index":0', '\\"index":0,"finish_reason":null']),
+    st.sampled_from([None, None, None, {"message": "no"}]),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@given(st.lists(CHUNK, max_size=8), st.integers(1, 2))
+def test_the_end_is_found_alike_with_and_without_decoding_each_chunk(chunks: list[bytes], choices: int) -> None:
+    quick, slow = openai.Ending(choices), openai.Ending(choices)
+    for data in chunks:
+        quick.take(b"", data)
+        slow.take(b"", b" " + data.replace(b'"finish_reason":null', b'"finish_reason": null'))
+        assert (quick.is_said, quick.is_whole) == (slow.is_said, slow.is_whole)

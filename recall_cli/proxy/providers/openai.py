@@ -18,6 +18,10 @@ from recall_cli.types import Json
 NAME = "openai"
 DONE_FRAME = b"data: [DONE]\n\n"
 
+ONE = {0}
+"""The choices under way where one answer was asked for."""
+NOT_ENDED = b'"finish_reason":null'
+
 ONCE = frozenset({"id", "role", "type", "name", "object"})
 """Fields that are said once; repeated with the same value they are not joined."""
 
@@ -39,6 +43,8 @@ class Ending:
 
     def take(self, event: bytes, data: bytes) -> None:
         """Take the next event."""
+        if self._open == ONE and _goes_on(data):
+            return
         if data.strip() == DONE:
             self.is_said = True
             return
@@ -68,6 +74,20 @@ class Ending:
         Not every server sends [DONE]: without it, every choice must have said why it ended.
         """
         return self.is_said or (not self._open and len(self._ended) >= self._choices)
+
+
+def _goes_on(data: bytes) -> bool:
+    """Return whether a chunk only adds to the first choice, as most do: told without decoding it.
+
+    In a string the quotes of these names would be escaped.
+    """
+    return (
+        data.count(b'"finish_reason"') == 1
+        and NOT_ENDED in data
+        and data.count(b'"index"') == 1
+        and b'"index":0' in data
+        and b'"error"' not in data
+    )
 
 
 def join(events: Iterable[tuple[bytes, bytes]], *, choices: int | None = None) -> tuple[dict[str, Any] | None, bool]:
@@ -288,6 +308,8 @@ class WithoutUsage:
 
 
 def _is_usage_alone(data: bytes) -> bool:
+    if data.count(b'"usage"') == data.count(b'"usage":null') == 1:
+        return False
     try:
         chunk = orjson.loads(data)
     except ValueError:
