@@ -18,7 +18,7 @@ from recall_cli.cache.index import hnsw, scan
 from recall_cli.cache.index.auto import AutoIndex, index_maker, make_index
 from recall_cli.cache.index.exact import ExactIndex, checked_query, checked_rows
 from recall_cli.cache.index.hnsw import HnswIndex
-from recall_cli.cache.index.hnsw_library import FAISS
+from recall_cli.cache.index.hnsw_library import FAISS, HNSWLIB, WITHOUT_HNSWLIB, graph_library
 from recall_cli.cache.index.scan import ScanIndex
 from recall_cli.errors import UsageError
 
@@ -58,7 +58,10 @@ def early_codes(monkeypatch):
     monkeypatch.setattr(hnsw, "GRAPH_FROM", 30)
 
 
-@pytest.fixture(params=list(ENGINES))
+NO_HNSWLIB = pytest.mark.skipif(graph_library() != HNSWLIB, reason=f"{WITHOUT_HNSWLIB}, which hnsw-faiss tests")
+
+
+@pytest.fixture(params=[pytest.param(name, marks=NO_HNSWLIB) if name == "hnsw" else name for name in ENGINES])
 def index(request):
     return ENGINES[request.param](DIM)
 

@@ -46,7 +46,8 @@ class FaissGraph:
         # One bit a row, set where the row is deleted.
         self._deleted: NDArray[np.uint8] = np.zeros(0, np.uint8)
         self._any_deleted = False
-        self._ef = 10
+        self.ef = 10
+        """Candidates kept in a search."""
 
     def init_index(self, capacity: int, *, M: int, ef_construction: int, random_seed: int) -> None:
         """Make the graph. faiss grows by itself and seeds by itself: `random_seed` has no use here."""
@@ -64,7 +65,7 @@ class FaissGraph:
 
     def set_ef(self, ef: int) -> None:
         """Keep so many candidates in a search."""
-        self._ef = ef
+        self.ef = ef
 
     def add_items(self, vectors: NDArray[np.float32], labels: NDArray[np.int64], *, num_threads: int = 1) -> None:
         """Add rows. Raises ValueError when a label is not its row: faiss numbers rows by itself."""
@@ -82,7 +83,7 @@ class FaissGraph:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return labels and distances, shape (1, k), nearest first. Raises RuntimeError if it reached fewer."""
         faiss: Any = import_module("faiss")  # its type information knows neither class of a search's parameters
-        options: dict[str, Any] = {"efSearch": self._ef}
+        options: dict[str, Any] = {"efSearch": self.ef}
         if self._any_deleted:
             deleted = faiss.IDSelectorBitmap(self._deleted)
             options["sel"] = faiss.IDSelectorNot(deleted)
