@@ -51,8 +51,9 @@ def rendered(path: str, blocks: str, entries: str | None) -> str:
     if entries:
         # The same answers at every size need not be read three times.
         result.rows = [row for row in result.rows if row.get("entries") in (int(entries), None)]
-        kinds = result.summary["by_kind"]
-        result.summary["by_kind"] = {name: kinds[name] for name in kinds if name.endswith(f"@{entries}")}
+        for name in ("by_kind", "cutoff_alone"):
+            of = result.summary[name]
+            result.summary[name] = {case: of[case] for case in of if case.endswith(f"@{entries}")}
     return shown(result, blocks)
 
 
