@@ -194,7 +194,7 @@ class Entry:
     wrong: int = 0
 
     def is_fresh(self, now: float) -> bool:
-        """Return whether it has not expired. One with an end that was made later than now has an age that nobody knows.
+        """Return whether it has not expired. An entry created in the future (clock skew) is treated as stale.
 
         A clock that was wrong for an hour would else let what was stored meanwhile outlive its time by years.
         """

@@ -46,9 +46,9 @@ _log = logging.getLogger(__name__)
 
 
 class DeferredWrites:
-    """Changes of a store that a lookup leads to: what has expired, times of use.
+    """Writes to the store that lookups cause: deletions of expired entries, times of use.
 
-    :param later: called with each change instead of making it here; a server hands them to a thread.
+    :param later: called with each write instead of making it here; a server hands them to a thread.
     """
 
     def __init__(self, later: Callable[[Callable[[], None]], object] | None) -> None:
@@ -59,11 +59,11 @@ class DeferredWrites:
         return bool(self._changes)
 
     def add(self, change: Callable[[], None]) -> None:
-        """Leave a change. May be called with the lookups' lock held, which writers take second."""
+        """Queue a write. May be called while holding the lookups' lock, which writers take second."""
         self._changes.append(change)
 
     def settle(self) -> None:
-        """Make the changes, or hand them on. Call it without the lookups' lock."""
+        """Make the queued writes, or hand them on. Call it without holding the lookups' lock."""
         while self._changes:
             try:
                 change = self._changes.popleft()
@@ -76,7 +76,7 @@ class DeferredWrites:
 
 
 def _write(change: Callable[[], None]) -> None:
-    """Change the store; one that fails is said and not raised: the lookup had its answer."""
+    """Write to the store. A failure is logged and not raised, since the lookup already has its answer."""
     try:
         change()
     except StoreError as error:
@@ -84,14 +84,14 @@ def _write(change: Callable[[], None]) -> None:
 
 
 def check_ttl(ttl: float | None) -> float | None:
-    """Return the lifetime. Raises UsageError for one that is none."""
+    """Return the lifetime. Raises UsageError when it is not above 0."""
     if ttl is not None and not ttl > 0:
         raise UsageError(f"ttl must be above 0, not {ttl}", hint="leave ttl out for no limit")
     return ttl
 
 
 def prepared(put: Put, embedder: Embedder, ttl: float | None) -> Put:
-    """Return a put as it is to be stored: the store must not keep a vector that no index would take.
+    """Return a put as it is to be stored, with a vector only where the entry may be found by meaning.
 
     :param ttl: seconds that an entry lives whose put names no lifetime.
     """
@@ -100,7 +100,7 @@ def prepared(put: Put, embedder: Embedder, ttl: float | None) -> Put:
     if put.request.exact_only:
         vector = None
     elif not reads(embedder)(put.request.text):
-        vector = None  # it must not be found by meaning
+        vector = None  # a text that was not read must not be found by meaning
     elif vector is None:
         vector = embedder.embed(put.request.text)
     if vector is not None:
@@ -109,7 +109,7 @@ def prepared(put: Put, embedder: Embedder, ttl: float | None) -> Put:
 
 
 TOUCH_BATCH = 1_000
-"""Hits whose time of use is held back before it is persisted: one transaction instead of a thousand."""
+"""Times of use that are collected before they are persisted in one transaction."""
 
 
 class Cache:
@@ -120,12 +120,11 @@ class Cache:
         renew it, so a wrong answer cannot live for ever by being served.
     :param max_entries: evict the least recently used entry beyond this many.
     :param max_bytes: the same by bytes of bodies, prompts and vectors.
-    :param vetoes: checks of the evidence that forbid a semantic hit by themselves, see `cache.evidence.evidence`; None:
-    all of
-        them under a static policy, none under one that weighs them itself. The floor (`cache.evidence.floor`) always
-        stands.
-    :param later: called with each write to the store that a lookup leads to (what expired, times of use); at
-        once by default, a server hands them to a thread, so that no lookup waits for the disk.
+    :param vetoes: checks of the evidence that forbid a semantic hit by themselves, see `cache.evidence.evidence`. None:
+        all of them under a static policy, none under one that weighs them itself. The floor (`cache.evidence.floor`)
+        always applies.
+    :param later: called with each write to the store that a lookup causes (expired entries, times of use). By default
+        it is made at once; a server hands it to a thread, so that no lookup waits for the disk.
     """
 
     def __init__(
@@ -152,7 +151,7 @@ class Cache:
         self._make_index = make_index
         self._clock = clock
         self._lock = threading.RLock()
-        # Held by whoever changes the store, so that the disk is waited for outside the lock that lookups take.
+        # Writers hold this lock while they wait for the disk, so that lookups need not wait for it.
         self._writing = threading.RLock()
         self._shelf = EntryTable(max_entries, max_bytes)
         self._indexes: dict[bytes, Index] = {}
@@ -242,7 +241,7 @@ class Cache:
         return Lookup(decision, completion, vector, choice.evidence, choice.audit)
 
     def weigh(self, text: str, ids: Ids, similarities: Vector) -> Evidence:
-        """Return what speaks for and against the first of the nearest entries, as far as the policy looks at it.
+        """Return the evidence of the nearest entry, as far as the policy looks at it.
 
         :param ids: what the partition's index found, best first: one or more.
         """
@@ -311,7 +310,7 @@ class Cache:
         return ids
 
     def _publish(self, made: Sequence[tuple[Entry, Vector | None]]) -> None:
-        """Let lookups find what the store has acknowledged."""
+        """Make entries that the store has acknowledged visible to lookups."""
         rows: dict[bytes, tuple[list[int], list[Vector]]] = {}
         for entry, vector in made:
             old = self._shelf.by_identity.get(entry.identity)
@@ -352,12 +351,12 @@ class Cache:
         return self._indexes.get(partition)
 
     def delete(self, ids: list[int]) -> int:
-        """Forget entries by id; return how many there were."""
+        """Delete entries by id; return how many existed."""
         with self._writing:
             return self._drop([id for id in dict.fromkeys(ids) if id in self._shelf])
 
     def flush(self) -> None:
-        """Persist what is held back: times of use, what labels said, the policy's state."""
+        """Persist what has been collected: times of use, labels, the policy's state."""
         with self._writing:
             with self._lock:
                 used, self._used = self._used, {}
@@ -386,7 +385,7 @@ class Cache:
         self.store.close()
 
     def _use(self, id: int) -> Completion | None:
-        """Mark an entry used and return its answer; drop it and return None when it is stale.
+        """Mark an entry used and return its answer. Drop it and return None when it is stale.
 
         A store that cannot be written to (locked, full, read-only) does not cost the caller the answer.
         """
@@ -404,7 +403,7 @@ class Cache:
         self._shelf.use(id)
         grew = id not in self._used
         self._used[id] = now
-        # Only when one came in: a store that is locked would else be tried again at every hit on a noted one.
+        # Only when an id was added: otherwise a locked store would be tried again at every hit.
         if grew and len(self._used) % TOUCH_BATCH == 0:
             self._owed.add(self.flush)
         return completion

@@ -32,7 +32,9 @@ class Record:
 
 
 class EntryHistory:
-    """Makes the evidence of a lookup. Not locked: its owner (`Cache`) serialises calls.
+    """What is known of each stored entry: its answer group, its labels, its text. Makes the evidence of a lookup.
+
+    Not locked: its owner (`Cache`) serialises calls.
 
     :param text: returns the stored prompt of an entry, None when it is gone.
     """
@@ -85,7 +87,7 @@ class EntryHistory:
         return {id: (known.group, known.labels, known.wrong) for id, known in found.items() if known is not None}
 
     def join(self, id: int, group: int, labels: int = 0, wrong: int = 0) -> None:
-        """Say that an entry's answer is that of a group. An entry on its own needs no record."""
+        """Put an entry into an answer group. An entry that is alone in its group needs no record."""
         if group != id or labels:
             self._records[id] = Record(group, labels, wrong)
 
@@ -109,7 +111,7 @@ T = TypeVar("T")
 
 
 class ByteLRU(Generic[T]):
-    """Values by entry; the longest unused go. Not locked: its owner serialises calls.
+    """Least-recently-used cache of values by entry id, limited in bytes. Not locked: its owner serialises calls.
 
     :param most: bytes of all values.
     :param size: returns the bytes of one.
@@ -125,14 +127,14 @@ class ByteLRU(Generic[T]):
         return id in self._kept
 
     def get(self, id: int) -> T | None:
-        """Return an entry's value, which is the one used last then; None when it is not here."""
+        """Return a value and mark it most recently used; None if absent."""
         kept = self._kept.get(id)
         if kept is not None:
             self._kept.move_to_end(id)
         return kept
 
     def keep(self, id: int, value: T) -> None:
-        """Keep a value; the longest unused go, though never the one that came last."""
+        """Store a value. Evict the least recently used ones beyond the byte limit, but never the new one."""
         self.forget(id)
         self._kept[id] = value
         self._size += self._size_of(value)
@@ -140,13 +142,13 @@ class ByteLRU(Generic[T]):
             self.forget(next(iter(self._kept)))
 
     def forget(self, id: int) -> None:
-        """Keep a value no more."""
+        """Drop a value."""
         kept = self._kept.pop(id, None)
         if kept is not None:
             self._size -= self._size_of(kept)
 
     def clear(self) -> None:
-        """Keep nothing any more."""
+        """Drop all values."""
         self._kept.clear()
         self._size = 0
 
@@ -185,11 +187,11 @@ class EntryTable:
         return self._entries.get(id)
 
     def use(self, id: int) -> None:
-        """Say that an entry was used just now."""
+        """Mark an entry most recently used."""
         self._entries.move_to_end(id)
 
     def keep(self, entry: Entry) -> None:
-        """Take an entry in, as the one used last."""
+        """Add an entry, marked most recently used."""
         self._entries[entry.id] = entry
         self.by_identity[entry.identity] = entry.id
         self.size_bytes += entry.size
@@ -197,7 +199,7 @@ class EntryTable:
             heapq.heappush(self._expiries, (entry.expires, entry.id))
 
     def forget(self, id: int) -> Entry:
-        """Give an entry up and return it."""
+        """Remove an entry and return it."""
         entry = self._entries.pop(id)
         if self.by_identity.get(entry.identity) == id:
             del self.by_identity[entry.identity]

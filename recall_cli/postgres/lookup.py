@@ -79,7 +79,7 @@ def nearest(store: PostgresStore, partition: bytes, vector: Vector, k: int, now:
     """Return up to k neighbours, best first, of one partition: exact ones without a graph, nearly so with one."""
     asked = {"vector": vector.astype(np.float32), "partition": partition, "k": k, "now": now}
     with store.database.connection(READ_S) as db:
-        # Not prepared: a plan for any partition could use no graph, which are of one each.
+        # Not a prepared statement: a generic plan cannot use the HNSW indexes, which are one for each partition.
         rows = db.execute(_nearest_in(store.dim), asked, prepare=False).fetchall()
     return [Near(Entry(*row[:12]), row[12], text_of(row[13])) for row in rows]
 

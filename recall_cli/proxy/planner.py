@@ -321,7 +321,7 @@ def objection(found: Lookup, controls: Controls, age: float) -> str:
 def is_too_old(age: float, most: float) -> bool:
     """Return whether an answer is older than a caller takes, in seconds.
 
-    One of the future has an age that nobody knows, since the clock was set.
+    An answer dated in the future counts as too old, because the clock was changed.
     """
     return not -CLOCKS_S <= age <= most
 

@@ -324,7 +324,7 @@ def settle_memory() -> None:
     """Give back what loading took for a moment, and spare the collector what stays: 100,000 entries, for instance."""
     gc.collect()
     gc.freeze()
-    # A hit leaves no cycle behind: looking for some every 700 objects is for little.
+    # Hits create no reference cycles, so the default threshold of 700 objects only costs time.
     gc.set_threshold(GC_EVERY, 20, 20)
     _trim()
 

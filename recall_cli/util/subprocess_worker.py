@@ -1,4 +1,4 @@
-"""Another process that runs a module of ours: for what gains by a core of its own, or must not take this one along."""
+"""Run one of our modules in a subprocess, to use another CPU core or to isolate crashes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 PIPE_BYTES = 1 << 20
-"""What may be under way, where the system lets a pipe have a size: neither process waits for the other's every step."""
+"""Bytes of pipe buffer, where the system allows setting it, so that reader and writer do not run in lockstep."""
 
 
 def start(module: str) -> subprocess.Popen[bytes]:

@@ -31,7 +31,7 @@ _CHUNK = 256
 """Rows copied between two looks at whether the process is ending: a tenth of a second of graph building."""
 
 _LAST_ENTRIES = 256
-"""So few rows of log are replayed while writers wait; a longer log is replayed first without stopping them."""
+"""Rows of the log that are replayed while writers wait; a longer log is replayed first without stopping them."""
 
 _ROUNDS = 8
 """After so many replays the writers are as fast as the replay, and have to wait once."""

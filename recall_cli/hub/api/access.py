@@ -104,7 +104,7 @@ class AccessControl:
         """
         from starlette.concurrency import run_in_threadpool
 
-        # Where names are hidden, who asks is asked first: then nothing of the hub can show before.
+        # With hidden hubs, authenticate before the lookup, so that timing and errors reveal nothing.
         grant = await self._grant(authorization) if self._hide_private else None
         try:
             found = await run_in_threadpool(self._hubs.find, slug)

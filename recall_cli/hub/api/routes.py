@@ -165,7 +165,7 @@ class Endpoint:
             client = request.client.host if request.client is not None else ""
             entry = await api.gate.enter(slug, operation.scope, authorization=authorization, client=client)
             call.record["subject"] = entry.grant.subject if entry.grant is not None else ""
-            # Only now: nobody who may not come in has the server hold what it sends.
+            # Read the body only after authorisation, so that strangers cannot make the server buffer it.
             call.body = await read_body(request, operation.most)
             return await while_there(receive, operation.answer(call, entry))
         except Gone:
@@ -221,7 +221,7 @@ class Api:
         return f"{self._prefix}{next(self._serial):08x}"
 
     def routes(self, paths: Mapping[str, Mapping[str, Operation]]) -> list[BaseRoute]:
-        """Return the routes for the operations, by path and method; what is beside them is not found."""
+        """Return the routes for the operations, by path and method. Any other path or method answers 404."""
         from starlette.routing import Route
 
         return [

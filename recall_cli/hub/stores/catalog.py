@@ -380,7 +380,7 @@ class Catalog:
 
     @contextmanager
     def moving(self) -> Iterator[None]:
-        """Have a table for other vectors: it locks nobody out, is no part of the file, and gone at the end."""
+        """Create a temporary table for the new vectors. It takes no lock on the file and is dropped at the end."""
         with self._write() as db:
             db.execute("CREATE TEMP TABLE moved (id INTEGER PRIMARY KEY, digest BLOB NOT NULL, vector BLOB NOT NULL)")
         try:

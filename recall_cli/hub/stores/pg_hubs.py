@@ -34,7 +34,7 @@ DELETE FROM recall.hub_revoked WHERE tenant = current_user
 """As `KeyRing.rotate`, by no clock."""
 REVOKED = "SELECT FROM recall.hub_revoked WHERE tenant = current_user AND jti = %s"
 ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('recall.hub_keys ' || current_user, 0))"
-"""Whoever changes the keys of a tenant: of two replicas that find none, the second takes the first's."""
+"""Advisory lock for the creation of keys: if two replicas race, the second uses the first one's key."""
 
 
 class PostgresKeys:

@@ -38,7 +38,7 @@ class Store(Adapter):
         return 9 if "recall_entry" in row else 0
 
     def read(self, row: Json, source: str) -> tuple[Found]:
-        """Return the stored request and its answer. Its partition, a digest, stands as the wall around it."""
+        """Return the stored request and its answer. Its partition digest is used as the tenant."""
         entry = row.get("recall_entry")
         prompt = _text(dig(entry, "text"))
         if not prompt:

@@ -157,7 +157,7 @@ def _collect(records: Iterator[LogRecord], tally: ReadReport, *, allow_sampled: 
 
 
 def _walls(requests: Sequence[Request], vectors: Vector) -> Ints:
-    """Return a number for each partition. Who may only be hit by an equal request stands alone with its equals."""
+    """Return a number for each partition. Exact-only requests get a partition of their own."""
     known: list[bool] = np.any(vectors, axis=1).tolist()
     keys = [
         (request.partition, b"" if found and not request.exact_only else request.identity)

@@ -38,7 +38,7 @@ PairEvidence = Callable[[int, int], Evidence]
 Relation = Callable[[int, int], bool | None]
 """(question, earlier question) -> whether one answer serves both; None: nobody can tell. It need not be transitive."""
 Agrees = Callable[[int, int], bool]
-"""(question, stored question, similarity) -> whether a second opinion lets the hit stand."""
+"""(question, stored question) -> whether a second opinion lets the hit stand."""
 NO_EVIDENCE = Evidence(0.0)
 """What may be claimed of two vectors without texts."""
 

@@ -28,12 +28,12 @@ def printed(capsys: pytest.CaptureFixture[str], log: Path, lines: list[dict[str,
 
 
 def test_what_ignoring_the_walls_would_add(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [call("Where is it?", NEW_YEAR + 10 * i, tenant=f"{i // 2}") for i in range(6)]
+    lines = [call("Where is the museum?", NEW_YEAR + 10 * i, tenant=f"{i // 2}") for i in range(6)]
     out = printed(capsys, log, lines)
     assert re.search(r"^ exact  3  50.0 %  [\d.]+ %  [\d.]+ %  5 $", out, re.MULTILINE)
     assert re.search(r"^ all, at best  3  50.0 %  [\d.]+ %  [\d.]+ %  5 $", out, re.MULTILINE)
     assert "A count of prompts alone would read 5 hits instead of 3" in out
-    one = printed(capsys, log, [call("Where is it?", NEW_YEAR + 10 * i) for i in range(3)])
+    one = printed(capsys, log, [call("Where is the museum?", NEW_YEAR + 10 * i) for i in range(3)])
     assert "A count of prompts alone" not in one
 
 

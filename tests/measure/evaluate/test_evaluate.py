@@ -342,9 +342,9 @@ def test_as_many_runs_as_allowed_may_be_over() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux which children a process has")
 def test_workers_end_with_a_parent_that_is_killed() -> None:
     program = (
-        "from recall_cli.measure.evaluate.evaluate import Plan, run\n"
+        "from recall_cli.measure.evaluate.evaluate import EvalPlan, run\n"
         "from recall_cli.measure.synthetic.vectors import preset\n"
-        "run(Plan(preset('mixed'), runs=400, processes=2), progress=lambda *_: print('run', flush=True))"
+        "run(EvalPlan(preset('mixed'), runs=400, processes=2), progress=lambda *_: print('run', flush=True))"
     )
     guard = f"if __name__ == '__main__':\n exec({program!r})"
     with subprocess.Popen([sys.executable, "-c", guard], stdout=subprocess.PIPE) as parent:

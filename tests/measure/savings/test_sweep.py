@@ -98,7 +98,7 @@ def measure(path: Path, lines: list[dict[str, Any]], **plan: Any) -> dict[str, A
 def test_the_tables_of_a_log(tmp_path: Path) -> None:
     """One prompt every ten minutes for a day, and one that comes twice, a week apart; $0.0035 each."""
     lines = [call("often", NEW_YEAR + 600 * i) for i in range(144)]
-    lines += [call("seldom", NEW_YEAR), call("Seldom!", NEW_YEAR + 7 * DAY)]
+    lines += [call("red ox", NEW_YEAR), call("Red ox!", NEW_YEAR + 7 * DAY)]
     summary = measure(tmp_path / "log", lines, capacity="1,2,340B,inf", ttl="5m,1h,8d,inf")
     # Of an hour after it was stored, five later calls are served and the sixth finds it gone: 24 stored, 120 served.
     assert [(row["ttl_s"], row["hits"]) for row in summary["ttl"]] == [
@@ -106,11 +106,11 @@ def test_the_tables_of_a_log(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert summary["ttl"][-1]["usd"] == pytest.approx(144 * 0.0035)
     assert summary["ttl"][-1]["hits"] == summary["tiers"]["combined"]["hits"]
-    # Where one fits, the answer to "seldom", which ends with the first to "often", drops that: it is asked once more.
+    # Where one fits, the answer to "red ox", which ends with the first to "often", drops that: it is asked once more.
     assert [(row["entries"], row["bytes"], row["hits"]) for row in summary["capacity"]] == [
         (1, None, 142), (None, 340, 144), (None, None, 144),
     ]  # fmt: skip
-    assert summary["capacity"][-1]["held_bytes"] == len("often" + "Yes.") + len("seldom" + "Yes.")
+    assert summary["capacity"][-1]["held_bytes"] == len("often" + "Yes.") + len("red ox" + "Yes.")
 
 
 def test_a_log_without_times_has_no_lifetimes(tmp_path: Path) -> None:

@@ -99,10 +99,10 @@ def test_plans_that_make_no_sense(log: Path, plan: dict[str, Any]) -> None:
 
 def test_ignoring_the_walls_would_read_more(log: Path) -> None:
     """Three tenants ask one thing, and a fourth in other words: nobody may be served, and all could seem to be."""
-    lines = [call("Where is it?", NEW_YEAR + 10 * i, tenant=f"t{i}") for i in range(3)]
+    lines = [call("Where is the museum?", NEW_YEAR + 10 * i, tenant=f"t{i}") for i in range(3)]
     lines += [
-        call("where is it", NEW_YEAR + 40, system="Be brief."),
-        call("And where is it?", NEW_YEAR + 50, tenant="t9"),
+        call("where is the museum", NEW_YEAR + 40, system="Be brief."),
+        call("Where is the museum, please?", NEW_YEAR + 50, tenant="t9"),
     ]
     summary = measure(log, lines).summary
     assert hits(summary)["combined"] == 0
@@ -200,8 +200,8 @@ def test_a_sample_may_hold_nothing(log: Path) -> None:
 
 def test_too_many_prompts_are_found_by_their_keys_alone(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "MOST_TEXTS", 2)
-    lines = [call(text, NEW_YEAR + 10 * i) for i, text in enumerate(("first one", "then two", "last three") * 2)]
-    lines.append(call("two then", NEW_YEAR + 100))
+    lines = [call(text, NEW_YEAR + 10 * i) for i, text in enumerate(("red apples", "green pears", "blue plums") * 2)]
+    lines.append(call("pears green", NEW_YEAR + 100))
     result = measure(log, lines)
     assert hits(result.summary) == {"exact": 3, "normalised": 0, "semantic": 0, "combined": 3}
     assert result.summary["texts_left_out"] == 3
